@@ -49,7 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
             shutil.rmtree(place.folder)
             shutil.rmtree(place.tmpfs)
     if options.output is not None:
-        options.output.write_text(page(recorded(find_cases("*"), record)))
+        every = find_cases("*")
+        options.output.write_text(page(recorded(every, record), every))
         print(f"wrote {options.output}")
     return 0
 

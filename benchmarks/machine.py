@@ -39,14 +39,12 @@ class Machine(msgspec.Struct, frozen=True):
         hardware: Processor, cores, memory.
         system: Kernel, and the file system of the files.
         software: Python and the libraries, with versions.
-        n_cores: Number of cores.
-        n_busy: Cores busy with other work when the run began: the load average of the last minute.
+        n_busy: The load average of the minute before, in cores.
     """
 
     hardware: str
     system: str
     software: str
-    n_cores: int
     n_busy: float
 
 
@@ -62,7 +60,6 @@ def describe_machine(folder: Path) -> Machine:
         hardware=f"{_processor()}, {os.cpu_count()} cores, {memory_nbytes / 2**30:.0f} GiB of memory",
         system=f"{platform.system()} {platform.release().split('-')[0]}, files on {_file_system(folder)}",
         software=", ".join([f"Python {platform.python_version()}", *libraries]),
-        n_cores=os.cpu_count() or 1,
         n_busy=round(os.getloadavg()[0], 1),
     )
 

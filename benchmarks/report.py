@@ -32,7 +32,8 @@ _INTRODUCTION = """\
 # Benchmarks
 
 `python -m benchmarks`, run from the project root, measures everything on this page and writes it; with
-`--only 'load/*'` it measures a part again. Every section says when it was measured, and how busy the machine was.
+`--only 'load/*'` it measures a part again. Every section says when it was measured, and the system's load average
+just before, which includes earlier sections if they were measured right before it.
 
 - tensorkeep and its peers run each case in the same process, in turns. The order changes with each round, so that
   each follows each other about equally often.
@@ -47,11 +48,12 @@ _INTRODUCTION = """\
 """
 
 
-def page(results: list[CaseResult]) -> str:
+def page(results: list[CaseResult], cases: list[Case]) -> str:
     """Write the page.
 
     Args:
         results: The results, with cases of a group adjacent.
+        cases: All cases; the page says which have no result.
 
     Returns:
         The page in Markdown.
@@ -59,6 +61,8 @@ def page(results: list[CaseResult]) -> str:
     parts = [_INTRODUCTION, _machines(results)]
     for group, members in groupby(results, key=lambda result: result.case.group):
         parts.append(_group(_HEADINGS[group], list(members)))
+    measured = {result.case.name for result in results}
+    parts.append(_unmeasured([case for case in cases if case.name not in measured]))
     parts.extend((_shortfalls(results), _details(results)))
     return "\n".join(part for part in parts if part)
 
@@ -84,8 +88,8 @@ def _circumstances(results: list[CaseResult]) -> str:
     numbers = [len(result.times_s[result.case.ours.name]) for result in results]
     rounds = " to ".join(str(number) for number in sorted({min(numbers), max(numbers)}))
     days = " and ".join(f"{day:%d %B %Y}" for day in sorted({result.when.date() for result in results}))
-    busy = max(result.machine.n_busy for result in results)
-    return f"{days}; {rounds} rounds of each case; {busy:.1f} of {results[0].machine.n_cores} cores busy otherwise.\n"
+    load = max(result.machine.n_busy for result in results)
+    return f"{days}; {rounds} rounds of each case; the load average before was {load:.1f}.\n"
 
 
 def _group(heading: str, results: list[CaseResult]) -> str:
@@ -104,6 +108,11 @@ def _group(heading: str, results: list[CaseResult]) -> str:
     head = ("Case", "Target", "tensorkeep", "Peer", "Ratio", "Limit", "Memory")
     remarks = [f"- {result.case.title}: {result.case.remark}" for result in results if result.case.remark]
     return "\n".join([f"## {heading}\n", _circumstances(results), *_table(head, rows), "", *remarks, ""])
+
+
+def _unmeasured(cases: list[Case]) -> str:
+    lines = [f"- {_HEADINGS[case.group]}: {case.title}" for case in cases]
+    return "\n".join(["## Not measured yet\n", *lines, ""]) if lines else ""
 
 
 def _shortfalls(results: list[CaseResult]) -> str:

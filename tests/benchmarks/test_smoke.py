@@ -40,7 +40,7 @@ GROUPS = {
     "ranks",
 }
 
-MACHINE = Machine(hardware="one core", system="Linux", software="Python", n_cores=1, n_busy=0.0)
+MACHINE = Machine(hardware="one core", system="Linux", software="Python", n_busy=0.0)
 WHEN = datetime(2026, 11, 21, tzinfo=UTC)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks read Linux's page cache and /proc")
@@ -107,7 +107,7 @@ def test_memory_above_its_target_is_a_target_that_is_not_met() -> None:
     times = {contender.name: [0.01] for contender in case.contenders}
     for nbytes, is_met in ((10_000_000, True), (12_000_000, False)):
         memory = {contender.name: Memory(nbytes, 0) for contender in case.contenders}
-        text = page([CaseResult(case, times, memory, MACHINE, WHEN)])
+        text = page([CaseResult(case, times, memory, MACHINE, WHEN)], [case])
         assert "at most 30.0 ms more, at most 10 MB |" in text
         assert ("12 MB, 12 MB of memory; the target is at most 10 MB." not in text) == is_met
         assert ("Targets not met" not in text) == is_met
@@ -130,6 +130,7 @@ def test_a_later_run_replaces_what_it_measures_and_keeps_the_rest(tmp_path: Path
     text = files[1].read_text()
     assert all(case.title in text for case in cases)
     assert "21 November 2026 and " in text
+    assert f"\n- Opening: {find_case('open/100k').title}\n" in text
 
 
 def test_what_is_recorded_of_other_contenders_is_not_shown() -> None:
