@@ -25,7 +25,7 @@ def _zlib(chance: Chance, data: bytes) -> bytes:
 
 
 def _gzip(chance: Chance, data: bytes) -> bytes:
-    return chance.choice((b"", b"", gzip.compress(b""))) + gzip.compress(data, chance.randrange(10), mtime=0)
+    return chance.choice((b"", b"", gzip.compress(b"", mtime=0))) + gzip.compress(data, chance.randrange(10), mtime=0)
 
 
 def _bz2(chance: Chance, data: bytes) -> bytes:
