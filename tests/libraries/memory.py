@@ -40,7 +40,7 @@ def mapped_ranges(path: str) -> list[tuple[int, int]]:
 
 
 def check_explained(framework: str, path: Path) -> Counter[str]:
-    """Check that what `explain` says of the tensors of a file is what `load` does; return how often it says what."""
+    """Check that `load` treats a file's tensors as `explain` says; return how often it gives each answer."""
     arrays = {
         "even": np.ones(4096, np.float32),
         "large": np.ones(2**18 + 1, np.float32),

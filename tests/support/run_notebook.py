@@ -1,4 +1,4 @@
-"""Runs the notebook of the documentation: `python -m tests.support.run_notebook` writes its outputs anew.
+"""Runs the notebook of the documentation: `python -m tests.support.run_notebook` rewrites its outputs.
 
 Jupyter is not needed: code cells are Python, and the value of the last expression of a cell is shown as text and, if
 it has `_repr_html_`, as HTML. What cells marked as pictures show is also kept as files, which pages include.

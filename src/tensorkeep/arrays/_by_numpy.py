@@ -6,6 +6,7 @@ use memory that is not its own, else by copying. What is written of a tensor is 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -25,7 +26,7 @@ from tensorkeep.limits import ARENA_NBYTES
 Array = npt.NDArray[Any]
 
 
-class ArraysByNumpy:
+class ArraysByNumpy(ABC):
     """`DenseArrays` of such a library; a subclass names it, and overrides the hooks at the end."""
 
     framework: ClassVar[str]
@@ -80,17 +81,17 @@ class ArraysByNumpy:
         found: np.dtype[Any] = self._numpy.from_elements(np.zeros(0, dtype.bits_name), dtype).dtype
         return found
 
+    @abstractmethod
     def has_dtype(self, dtype: DType) -> bool:
         """Say whether the library has a dtype."""
-        raise NotImplementedError
 
+    @abstractmethod
     def as_numpy(self, tensor: Any, name: str) -> Array:
         """Return a tensor as an array: over its memory if that can be, else a copy."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _adopt(self, arrays: dict[str, Array]) -> dict[str, Any]:
         """Make tensors on the CPU of C-contiguous arrays that nobody else changes, at suitable addresses."""
-        raise NotImplementedError
 
     def _hint(self, dtype: DType) -> str:
         """Say what to do with a tensor of a dtype that the library lacks."""

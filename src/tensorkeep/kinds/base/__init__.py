@@ -9,6 +9,7 @@
 - `_kind`: `Kind`, the record of how something is recognized, opened, checked and fetched.
 - `_lazy`: `LazyKind`, a kind that is imported only when a place may be one.
 - `_flat_file`: `FlatFile`, for formats that are a header and byte ranges.
+- `_expansion`: the bound on tensors that share bytes.
 - `_shared_bytes`: `SharedBytesFile`, in which tensors may share bytes.
 - `_file_set`: `FileSet`, several files as one mapping.
 - `_weight_map`: whether an index and its shards say the same.
@@ -17,6 +18,7 @@
 
 from tensorkeep.kinds.base._checks import Check, Checks, combined, names_to_check
 from tensorkeep.kinds.base._convertible import LeftOut, NestedData, StoredView, TensorLeaf
+from tensorkeep.kinds.base._expansion import refuse_expansion
 from tensorkeep.kinds.base._file_set import FileSet
 from tensorkeep.kinds.base._findings import Finding, Verification, refuse
 from tensorkeep.kinds.base._flat_file import FlatFile, file_kind
@@ -56,5 +58,6 @@ __all__ = [
     "names_to_check",
     "refuse",
     "refuse_disagreement",
+    "refuse_expansion",
     "refuse_missing_shards",
 ]

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import prod
-from typing import Any, Final
+from typing import Any
 
 from tensorkeep.arrays import Extent
 from tensorkeep.dtypes import ALL_BY_NAME
-from tensorkeep.errors import LimitError
 from tensorkeep.formats import TensorPlace
 from tensorkeep.kinds.base._convertible import StoredView
+from tensorkeep.kinds.base._expansion import refuse_expansion
 from tensorkeep.kinds.base._flat_file import FlatFile
-from tensorkeep.limits import MAX_EXPANDED_NBYTES
 from tensorkeep.parallel import Progress
 from tensorkeep.tensors import c_strides
-
-_MAX_TIMES_FILE: Final = 16
-"""How many times the size of the files all tensors may take together; tied weights take two or three times."""
 
 
 class SharedBytesFile(FlatFile):
@@ -31,14 +27,7 @@ class SharedBytesFile(FlatFile):
         """Refuse tensors much larger in total than their files, such as many views of the same bytes."""
         nbytes = sum(self[name].nbytes for name in names)
         stored_nbytes = sum(source.nbytes for source in self.sources.values())
-        if nbytes > max(MAX_EXPANDED_NBYTES, _MAX_TIMES_FILE * stored_nbytes):
-            raise LimitError(
-                "the tensors take many times the size of the file, since they share its bytes",
-                path=self.path,
-                expected=f"at most {_MAX_TIMES_FILE} times {stored_nbytes:,} bytes",
-                found=f"{nbytes:,}",
-                hint="Select fewer tensors",
-            )
+        refuse_expansion(nbytes, stored_nbytes, self.path, "Select fewer tensors")
 
     def load(self, names: Iterable[str] | None = None, *, progress: Progress | None = None) -> dict[str, Any]:
         """Read whole tensors, each into its own memory, unless they take many times the size of the file."""

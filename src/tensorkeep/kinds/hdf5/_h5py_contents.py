@@ -43,7 +43,7 @@ def contents_by_h5py(source: ByteSource) -> FileContents:
 
 
 class _Facts:
-    """What h5py says of a dataset."""
+    """What h5py knows about a dataset."""
 
     def __init__(self, dataset: Any) -> None:
         self.shape: tuple[int, ...] | None = dataset.shape

@@ -10,7 +10,7 @@ from typing import Any, Final
 from tensorkeep.collector import PausedCollector
 from tensorkeep.digests import CRC32
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import LimitError, TensorkeepError, TransportError
+from tensorkeep.errors import TensorkeepError, TransportError
 from tensorkeep.formats import Description, FileDescription
 from tensorkeep.formats.pickles import (
     ArrayRecord,
@@ -28,6 +28,7 @@ from tensorkeep.kinds.base import (
     Opened,
     StoredView,
     names_to_check,
+    refuse_expansion,
 )
 from tensorkeep.kinds.pickles._data import is_of_pairs, nested_data
 from tensorkeep.kinds.pickles._flat import Leaf, Leaves, leaves_of
@@ -41,7 +42,6 @@ from tensorkeep.kinds.pickles._records import (
 from tensorkeep.kinds.pickles._select import NOTHING, selected
 from tensorkeep.kinds.pickles._ties import CopiedValue, copied_value, refuse_shared
 from tensorkeep.kinds.pickles._tree import copy_tree
-from tensorkeep.limits import MAX_EXPANDED_NBYTES
 from tensorkeep.parallel import Progress, ProgressMeter
 from tensorkeep.phrases import counted
 from tensorkeep.tensors import (
@@ -65,8 +65,6 @@ _FORMS: Final[dict[Form, str]] = {
     "pickle": "pickle",
 }
 _ARCHIVES: Final = ("zip", "torchscript")
-_MAX_TIMES_FILE: Final = 16
-"""How many times the size of its file all tensors may take together; tied weights take two or three times."""
 
 
 class PickleFile(Opened):
@@ -275,14 +273,8 @@ class PickleFile(Opened):
         self._refuse_nbytes(sum(self[name].nbytes for name in names))
 
     def _refuse_nbytes(self, nbytes: int) -> None:
-        if nbytes > max(MAX_EXPANDED_NBYTES, _MAX_TIMES_FILE * self._source.nbytes):
-            raise LimitError(
-                "the tensors take many times the size of the file, since they share its bytes",
-                path=self.path,
-                expected=f"at most {_MAX_TIMES_FILE} times {self._source.nbytes:,} bytes",
-                found=f"{nbytes:,}",
-                hint="load_tree keeps the memory shared; or select fewer tensors",
-            )
+        hint = "load_tree keeps the memory shared; or select fewer tensors"
+        refuse_expansion(nbytes, self._source.nbytes, self.path, hint)
 
     def checks(self, names: Iterable[str] | None = None) -> Checks:
         """Return the CRC-32 checks of storages in torch's archives; torch itself never checks them."""

@@ -79,7 +79,7 @@ class Program(msgspec.Struct, frozen=True):
 
 
 class ProgramReader:
-    """Walks the programs of a file; `is_harmless` says of an operator's name whether its nodes need not be listed."""
+    """Walks the programs of a file; nodes of an operator are not listed if `is_harmless` is true of its name."""
 
     def __init__(self, source: ByteSource, is_harmless: frozenset[str]) -> None:
         self._reader = MessageReader(source)

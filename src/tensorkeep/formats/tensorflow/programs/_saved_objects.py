@@ -25,7 +25,7 @@ _MAX_NAME_NBYTES: Final = 2**16
 
 
 class SavedObjects(msgspec.Struct, frozen=True):
-    """What a program says of its objects.
+    """What a program records about its objects.
 
     Attributes:
         metadata: Texts of objects; Keras has its configurations there.
