@@ -75,9 +75,9 @@ def test_the_list_of_commands_is_not_cut(run: Any, width: str) -> None:
         "  slice    Show or save a part of one tensor.",
         "  verify   Check every byte of a checkpoint.",
         "  scan     List what files would run elsewhere.",
+        "  diff     Compare two checkpoints.",
         "  convert  Convert a checkpoint to safetensors.",
         "  export   Write a checkpoint as a file of another format.",
-        "  diff     Compare two checkpoints.",
         "  reshard  Rewrite a checkpoint in other shards.",
         "  merge    Combine several checkpoints into one.",
         "  edit     Change metadata and names in place.",
@@ -333,5 +333,5 @@ def test_a_command_brings_in_only_what_it_needs(minilm: str, arguments: list[str
 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
-    assert "tensorkeep.cli.inspect" in done.stderr.split()
+    assert "tensorkeep.cli.commands.looking._inspect" in done.stderr.split()
     assert not absent & set(done.stderr.split())

@@ -1,36 +1,18 @@
-"""The application: registers the commands, and turns errors into messages and exit codes.
-
-A new command is a new file with one function, registered here. All command files are imported at the start, so they
-must import nothing slow: use names of `tensorkeep`, which are resolved on first use.
-"""
+"""The application: the commands, and errors as messages and exit codes."""
 
 from __future__ import annotations
 
 import re
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, cast
 
 import typer
 
 import tensorkeep
-from tensorkeep.cli.convert import convert
-from tensorkeep.cli.diff import diff
-from tensorkeep.cli.edit import edit
-from tensorkeep.cli.export import export
-from tensorkeep.cli.fetch import fetch
-from tensorkeep.cli.inspect import inspect
-from tensorkeep.cli.list import list_steps
-from tensorkeep.cli.merge import merge
-from tensorkeep.cli.prune import prune
-from tensorkeep.cli.reshard import reshard
-from tensorkeep.cli.scan import scan
-from tensorkeep.cli.serve import serve
-from tensorkeep.cli.slice import slice_tensor
-from tensorkeep.cli.stand_in import AS_TYPED, Program, install_hook, run
+from tensorkeep.cli.commands import GROUPS, Command, Program
 from tensorkeep.cli.terminal import OutputClosedError, lenient_streams, show_error, show_text, show_warning
-from tensorkeep.cli.verify import verify
 from tensorkeep.errors import TensorkeepError
 
 EXIT_ERROR: Final = 1
@@ -61,28 +43,15 @@ app = typer.Typer(
 )
 
 
-def _add(name: str, command: Callable[..., object], **settings: Any) -> None:
+def _add(command: Command) -> None:
     """Register a command; the list of commands shows the first line of its help, which typer would cut."""
-    summary = (command.__doc__ or "").partition("\n")[0]
-    app.command(name, short_help=summary, **settings)(command)
+    summary = (command.function.__doc__ or "").partition("\n")[0]
+    app.command(command.name, short_help=summary, context_settings=command.parsing)(command.function)
 
 
-_add("inspect", inspect)
-_add("slice", slice_tensor)
-_add("verify", verify)
-_add("scan", scan)
-_add("convert", convert)
-_add("export", export)
-_add("diff", diff)
-_add("reshard", reshard)
-_add("merge", merge)
-_add("edit", edit)
-_add("list", list_steps)
-_add("prune", prune)
-_add("fetch", fetch)
-_add("serve", serve)
-_add("run", run, context_settings=AS_TYPED)
-_add("install-hook", install_hook)
+for _group in GROUPS.values():
+    for _command in _group:
+        _add(_command)
 
 
 def _show_version(wanted: bool) -> None:

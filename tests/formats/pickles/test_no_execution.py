@@ -82,7 +82,8 @@ def test_no_reader_imports_what_unpickles_or_runs_code() -> None:
 
 def test_nothing_in_the_package_imports_what_unpickles() -> None:
     found = [(relative(path), roots) for path in FILES if (roots := imported_roots(path) & UNPICKLERS)]
-    assert found == [("cli/stand_in.py", {"runpy"})]  # `tensorkeep run` runs the program that the user names
+    # `tensorkeep run` runs the program that the user names
+    assert found == [("cli/commands/programs/_run.py", {"runpy"})]
 
 
 def test_no_reader_evaluates_or_imports() -> None:

@@ -1,20 +1,16 @@
-"""`tensorkeep run` and `tensorkeep install-hook`: unedited programs use tensorkeep as safetensors."""
+"""`tensorkeep run`: an unedited program uses tensorkeep as safetensors."""
 
 from __future__ import annotations
 
 import os
 import runpy
 import sys
-import sysconfig
-from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
 
-from tensorkeep.cli.terminal import show
-from tensorkeep.errors import SourceMissingError, as_transport_error
-from tensorkeep.install import HOOK, HOOK_NAME, VARIABLE, install_as_safetensors
-from tensorkeep.transport import publish
+from tensorkeep.errors import SourceMissingError
+from tensorkeep.install import VARIABLE, install_as_safetensors
 
 AS_TYPED = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 """Settings of `run`: arguments after the program belong to the program."""
@@ -56,25 +52,3 @@ def run(
     if not module and not os.path.exists(program):
         raise SourceMissingError(f"No such file or directory: {program}", path=program)
     return Program(program, arguments or [], module)
-
-
-def install_hook(
-    *, remove: Annotated[bool, typer.Option("--remove", help="Remove the hook instead.")] = False
-) -> None:
-    """Let an environment variable put tensorkeep in place of safetensors.
-
-    Writes a .pth file into this Python's site-packages. Every process of this Python that is started with
-    TENSORKEEP_AS_SAFETENSORS=1 then imports tensorkeep as safetensors; others are not affected. 0.8 or 0.9 instead
-    of 1 chooses the version. Remove the hook before you uninstall tensorkeep.
-    """
-    path = Path(sysconfig.get_path("purelib"), HOOK_NAME)
-    if not remove:
-        with publish(str(path)) as sink:
-            sink.write([HOOK.encode()])
-        show([[("wrote ", ""), (str(path), "module")], [(f"start Python with {VARIABLE}=1 to use it", "dim")]])
-    elif path.exists():
-        with as_transport_error("could not remove the hook", str(path)):
-            path.unlink()
-        show([[("removed ", ""), (str(path), "module")]])
-    else:
-        show([[("there is no ", "dim"), (str(path), "dim")]])

@@ -1,0 +1,42 @@
+"""The names of all commands, in the groups and the order in which the help shows them.
+
+A new command is a new file with one function, named here. All command files are imported at the start, so they must
+import nothing slow: use names of `tensorkeep`, which are resolved on first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from tensorkeep.cli.commands.checking import diff, scan, verify
+from tensorkeep.cli.commands.looking import inspect, slice_tensor
+from tensorkeep.cli.commands.programs import AS_TYPED, install_hook, run
+from tensorkeep.cli.commands.sharing import fetch, serve
+from tensorkeep.cli.commands.stores import list_steps, prune
+from tensorkeep.cli.commands.writing import convert, edit, export, merge, reshard
+
+
+class Command(NamedTuple):
+    """A command: its name, its function, and how its arguments are parsed if not as usual."""
+
+    name: str
+    function: Callable[..., object]
+    parsing: dict[str, Any] | None = None
+
+
+GROUPS: Final[dict[str, list[Command]]] = {
+    "Look inside": [Command("inspect", inspect), Command("slice", slice_tensor)],
+    "Check": [Command("verify", verify), Command("scan", scan), Command("diff", diff)],
+    "Write": [
+        Command("convert", convert),
+        Command("export", export),
+        Command("reshard", reshard),
+        Command("merge", merge),
+        Command("edit", edit),
+    ],
+    "Steps of a run": [Command("list", list_steps), Command("prune", prune)],
+    "Other machines": [Command("fetch", fetch), Command("serve", serve)],
+    "Programs that import safetensors": [Command("run", run, AS_TYPED), Command("install-hook", install_hook)],
+}
+"""Title of each group to its commands."""

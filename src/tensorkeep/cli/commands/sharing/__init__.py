@@ -1,0 +1,13 @@
+"""Commands that bring checkpoints from and to other machines.
+
+- `_fetch`: download a whole checkpoint.
+- `_serve`: serve a directory over HTTP.
+"""
+
+from tensorkeep.cli.commands.sharing._fetch import fetch
+from tensorkeep.cli.commands.sharing._serve import serve
+
+__all__ = [
+    "fetch",
+    "serve",
+]

@@ -1,0 +1,22 @@
+"""Commands that write checkpoints.
+
+- `_convert`: a checkpoint of any kind to safetensors.
+- `_export`: a checkpoint of any kind to another format.
+- `_reshard`: a checkpoint in other shards.
+- `_merge`: several checkpoints in one.
+- `_edit`: metadata and names, in place.
+"""
+
+from tensorkeep.cli.commands.writing._convert import convert
+from tensorkeep.cli.commands.writing._edit import edit
+from tensorkeep.cli.commands.writing._export import export
+from tensorkeep.cli.commands.writing._merge import merge
+from tensorkeep.cli.commands.writing._reshard import reshard
+
+__all__ = [
+    "convert",
+    "edit",
+    "export",
+    "merge",
+    "reshard",
+]
