@@ -22,7 +22,7 @@ from sybil.parsers.markdown import CodeBlockParser
 
 from tests.support.forks import COMMAND, Server, fork_server
 
-_COMMAND = re.compile(r"^\$ (.*)\n?", re.MULTILINE)
+_COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n?", re.MULTILINE)
 _QUOTED = re.compile(r"'[^']*'")
 _FOR_A_SHELL = re.compile(r"[^\w\s=%,.:/-]")
 
@@ -59,7 +59,7 @@ class Commands:
     def __call__(self, example: Example) -> str | None:
         _, *parts = _COMMAND.split(example.parsed)
         for command, expected in zip(parts[::2], parts[1::2], strict=True):
-            status, printed = self._run(command)
+            status, printed = self._run(command.replace("\\\n", ""))
             failure = difference(expected, printed)
             if failure:
                 return f"$ {command}\n(exit status {status})\n{failure}"
