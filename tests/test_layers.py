@@ -24,7 +24,7 @@ from tests.support.source import (
 
 LAYERS = (
     *("limits", "paths", "phrases", "markup", "redaction", "errors", "dtypes"),
-    *("buffers", "parallel", "crc32c", "digests", "entries", "collector"),
+    *("on_demand", "buffers", "parallel", "crc32c", "digests", "entries", "collector"),
     *("transport", "formats", "arrays", "state", "tensors", "layout", "kinds", "scanner"),
     *(
         "checkpoint",
@@ -55,7 +55,7 @@ STRANGERS = {
 TRANSPORT_VOCABULARY = {"ByteRange", "ByteSource", "MemorySource"}
 """All that formats know of transport: something to read, what to read of it, and a file that is within another."""
 
-IMPORTED_BY_NAME = {"__init__.py", "arrays/_registry.py", "install.py", "kinds/base/_lazy.py", "torch.py"}
+IMPORTED_BY_NAME = {"on_demand.py", "arrays/_registry.py", "install.py", "kinds/base/_lazy.py"}
 """Files that may import modules by name, on first use: public names, array libraries, kinds of files,
 stand-ins for safetensors."""
 

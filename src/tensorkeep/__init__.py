@@ -51,8 +51,9 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
+
+from tensorkeep.on_demand import find_on_demand
 
 if TYPE_CHECKING:
     from tensorkeep.checkpoint import (
@@ -177,11 +178,6 @@ _NAMES = {
 }
 """Each module, and the public names that it defines."""
 
-_HOMES = {name: (module, name) for module, names in _NAMES.items() for name in names.split()} | {
-    "open": ("checkpoint", "open_checkpoint")  # a function named `open` would hide the builtin in its module
-}
-"""Each public name, with its module and its name there."""
-
 _MODULES = (
     "arrays",
     "checkpoint",
@@ -219,15 +215,17 @@ _MODULES = (
 """The public modules."""
 
 
+_HOMES = (
+    {module: f"{__name__}.{module}" for module in _MODULES}
+    | {name: f"{__name__}.{module}:{name}" for module, names in _NAMES.items() for name in names.split()}
+    # A function named `open` would hide the builtin in its module
+    | {"open": f"{__name__}.checkpoint:open_checkpoint"}
+)
+"""Where each of them is."""
+
+
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return importlib.import_module(f"{__name__}.{name}")
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, attribute = _HOMES[name]
-    value = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
-    globals()[name] = value
-    return value
+    return find_on_demand(__name__, name, _HOMES)
 
 
 def __dir__() -> list[str]:

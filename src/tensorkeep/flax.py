@@ -15,12 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from tensorkeep.compat import safe_open
+from tensorkeep.compat import files, safe_open
 from tensorkeep.compat.describing import described
-from tensorkeep.compat.wording import check_backend, check_content, check_metadata, check_path, writing_errors
 from tensorkeep.errors import importing
-from tensorkeep.kinds.safetensors import load as load_tensors
-from tensorkeep.tensors import serialize_tensors, write_tensors
 
 with importing(jax="jax"):
     import jax
@@ -46,7 +43,7 @@ def save(tensors: dict[str, jax.Array], metadata: dict[str, str] | None = None) 
         HeaderError: If a name or text has no UTF-8 form, or a name is the one that the format reserves.
         LimitError: If there are more names than a header can hold.
     """
-    return serialize_tensors(described(tensors), metadata=check_metadata(metadata))
+    return files.encode(described(tensors), metadata)
 
 
 def save_file(
@@ -73,9 +70,7 @@ def save_file(
         LimitError: If there are more names than a header can hold.
         TransportError: If the file cannot be written; it is then as it was (also an OSError).
     """
-    path = check_path(filename)
-    with writing_errors():
-        write_tensors(described(tensors), path, metadata=check_metadata(metadata), durable=durable)
+    files.write(described(tensors), filename, metadata, durable=durable)
 
 
 def load(data: bytes) -> dict[str, jax.Array]:
@@ -93,7 +88,7 @@ def load(data: bytes) -> dict[str, jax.Array]:
         DtypeError: If the library has no such dtype (also a TypeError).
         LimitError: If a shape is beyond what the library can hold.
     """
-    return load_tensors(check_content(data), framework="flax")
+    return files.decode(data, "flax")
 
 
 def load_file(filename: str | os.PathLike[str], *, backend: str = "auto") -> dict[str, jax.Array]:
@@ -118,7 +113,7 @@ def load_file(filename: str | os.PathLike[str], *, backend: str = "auto") -> dic
         TensorkeepError: If `backend` is invalid.
         TransportError: If the file cannot be read (also an OSError).
     """
-    return load_tensors(check_path(filename), framework="flax", backend=check_backend(backend))
+    return files.read(filename, "flax", backend=backend)
 
 
 def _np2jnp(numpy_dict: dict[str, Any]) -> dict[str, jax.Array]:

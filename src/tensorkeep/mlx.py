@@ -13,12 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from tensorkeep.compat import safe_open
+from tensorkeep.compat import files, safe_open
 from tensorkeep.compat.describing import described
-from tensorkeep.compat.wording import check_backend, check_content, check_metadata, check_path, writing_errors
 from tensorkeep.errors import importing
-from tensorkeep.kinds.safetensors import load as load_tensors
-from tensorkeep.tensors import serialize_tensors, write_tensors
 
 with importing(mlx='"mlx[cpu]"'):
     import mlx.core as mx
@@ -43,7 +40,7 @@ def save(tensors: dict[str, mx.array], metadata: dict[str, str] | None = None) -
         HeaderError: If a name or text has no UTF-8 form, or a name is the one that the format reserves.
         LimitError: If there are more names than a header can hold.
     """
-    return serialize_tensors(described(tensors), metadata=check_metadata(metadata))
+    return files.encode(described(tensors), metadata)
 
 
 def save_file(
@@ -70,9 +67,7 @@ def save_file(
         LimitError: If there are more names than a header can hold.
         TransportError: If the file cannot be written; it is then as it was (also an OSError).
     """
-    path = check_path(filename)
-    with writing_errors():
-        write_tensors(described(tensors), path, metadata=check_metadata(metadata), durable=durable)
+    files.write(described(tensors), filename, metadata, durable=durable)
 
 
 def load(data: bytes) -> dict[str, mx.array]:
@@ -90,7 +85,7 @@ def load(data: bytes) -> dict[str, mx.array]:
         DtypeError: If the library has no such dtype (also a TypeError).
         LimitError: If a shape is beyond what the library can hold.
     """
-    return _without_f64(load_tensors(check_content(data), framework="mlx"))
+    return _without_f64(files.decode(data, "mlx"))
 
 
 def load_file(filename: str | os.PathLike[str], *, backend: str = "auto") -> dict[str, mx.array]:
@@ -115,7 +110,7 @@ def load_file(filename: str | os.PathLike[str], *, backend: str = "auto") -> dic
         TensorkeepError: If `backend` is invalid.
         TransportError: If the file cannot be read (also an OSError).
     """
-    return _without_f64(load_tensors(check_path(filename), framework="mlx", backend=check_backend(backend)))
+    return _without_f64(files.read(filename, "mlx", backend=backend))
 
 
 def _without_f64(arrays: dict[str, Any]) -> dict[str, mx.array]:

@@ -18,21 +18,10 @@ import numpy.typing as npt
 
 from tensorkeep.arrays import TensorToWrite, adapter_for, tensor_to_write
 from tensorkeep.collector import PausedCollector
-from tensorkeep.compat import TensorSpec, deserialize, safe_open, serialize, serialize_file
-from tensorkeep.compat.wording import (
-    check_backend,
-    check_content,
-    check_instance,
-    check_metadata,
-    check_path,
-    unknown_dtype_text,
-    writing_errors,
-)
+from tensorkeep.compat import TensorSpec, deserialize, files, safe_open, serialize, serialize_file
+from tensorkeep.compat.wording import check_instance, unknown_dtype_text
 from tensorkeep.dtypes import DTYPES
-from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError
-from tensorkeep.kinds.safetensors import load as load_tensors
-from tensorkeep.tensors import serialize_tensors, write_tensors
 
 __all__ = [
     "TensorSpec",
@@ -69,7 +58,7 @@ def save(tensor_dict: dict[str, Array], metadata: dict[str, str] | None = None) 
         HeaderError: If a name or text has no UTF-8 form, or a name is the one that the format reserves.
         LimitError: If there are more names than a header can hold.
     """
-    return serialize_tensors(_to_write(tensor_dict), metadata=check_metadata(metadata))
+    return files.encode(_to_write(tensor_dict), metadata)
 
 
 def save_file(
@@ -97,9 +86,7 @@ def save_file(
         LimitError: If there are more names than a header can hold.
         TransportError: If the file cannot be written; it is then as it was (also an OSError).
     """
-    path = check_path(filename)
-    with writing_errors():
-        write_tensors(_to_write(tensor_dict), path, metadata=check_metadata(metadata), durable=durable)
+    files.write(_to_write(tensor_dict), filename, metadata, durable=durable)
 
 
 def load(data: bytes) -> dict[str, Array]:
@@ -117,7 +104,7 @@ def load(data: bytes) -> dict[str, Array]:
         DtypeError: If a dtype is unknown (also a TypeError).
         LimitError: If an array has more dimensions than NumPy allows.
     """
-    return load_tensors(check_content(data))
+    return files.decode(data, "numpy")
 
 
 def load_file(filename: str | os.PathLike[str], *, backend: str = "auto") -> dict[str, Array]:
@@ -145,7 +132,7 @@ def load_file(filename: str | os.PathLike[str], *, backend: str = "auto") -> dic
         TensorkeepError: If `backend` is invalid.
         TransportError: If the file cannot be read (also an OSError).
     """
-    return load_tensors(check_path(filename), backend=check_backend(backend))
+    return files.read(filename, "numpy", backend=backend)
 
 
 def _to_write(tensor_dict: dict[str, Array]) -> dict[str, TensorToWrite]:
@@ -181,12 +168,7 @@ def _getdtype(dtype_str: str) -> Any:
 
 def _view2np(safeview: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Array]:
     """Make arrays of what `deserialize` returns, over the same memory."""
-    adapter = adapter_for("numpy")
-    arrays: dict[str, Array] = {}
-    for name, view in safeview:
-        entry = TensorEntry(view["dtype"], tuple(view["shape"]), (0, len(view["data"])))
-        arrays.update(adapter.views(view["data"], {name: entry}, 0))
-    return arrays
+    return files.over_memory(safeview, "numpy")
 
 
 def _is_little_endian(tensor: Array) -> bool:

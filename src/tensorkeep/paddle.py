@@ -15,15 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.arrays import TensorToWrite, adapter_for
-from tensorkeep.compat import TensorSpec, deserialize, safe_open, serialize, serialize_file
+from tensorkeep.arrays import TensorToWrite
+from tensorkeep.compat import TensorSpec, deserialize, files, safe_open, serialize, serialize_file
 from tensorkeep.compat.describing import described
-from tensorkeep.compat.wording import check_backend, check_content, check_metadata, check_path, writing_errors
+from tensorkeep.compat.wording import check_tensors, strided_text
 from tensorkeep.dtypes import BY_NAME
-from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import importing
-from tensorkeep.kinds.safetensors import load as load_tensors
-from tensorkeep.tensors import serialize_tensors, write_tensors
 
 with importing(paddle="paddlepaddle"):
     import paddle
@@ -80,7 +77,7 @@ def save(tensors: dict[str, paddle.Tensor], metadata: dict[str, str] | None = No
         HeaderError: If a name or text has no UTF-8 form, or a name is the one that the format reserves.
         LimitError: If there are more names than a header can hold.
     """
-    return serialize_tensors(_to_write(tensors), metadata=check_metadata(metadata))
+    return files.encode(_to_write(tensors), metadata)
 
 
 def save_file(
@@ -109,9 +106,7 @@ def save_file(
         LimitError: If there are more names than a header can hold.
         TransportError: If the file cannot be written; it is then as it was (also an OSError).
     """
-    path = check_path(filename)
-    with writing_errors():
-        write_tensors(_to_write(tensors), path, metadata=check_metadata(metadata), durable=durable)
+    files.write(_to_write(tensors), filename, metadata, durable=durable)
 
 
 def load(data: bytes, device: str = "cpu") -> dict[str, paddle.Tensor]:
@@ -131,7 +126,7 @@ def load(data: bytes, device: str = "cpu") -> dict[str, paddle.Tensor]:
         LimitError: If a tensor has more dimensions than Paddle allows.
         DeviceError: If the device is not on this machine (also a RuntimeError).
     """
-    return load_tensors(check_content(data), framework="paddle", device=device)
+    return files.decode(data, "paddle", device)
 
 
 def load_file(
@@ -163,25 +158,12 @@ def load_file(
         TensorkeepError: If `backend` is invalid.
         TransportError: If the file cannot be read (also an OSError).
     """
-    return load_tensors(check_path(filename), framework="paddle", device=device, backend=check_backend(backend))
+    return files.read(filename, "paddle", device, backend=backend)
 
 
 def _to_write(tensors: dict[str, paddle.Tensor]) -> dict[str, TensorToWrite]:
-    _refuse_other_values(tensors)
+    check_tensors(tensors, paddle.Tensor, "paddle.Tensor")
     return described(tensors)
-
-
-def _refuse_other_values(tensors: Any) -> None:
-    """Refuse what is not a dict of tensors, in the reference's words."""
-    if not isinstance(tensors, dict):
-        raise ValueError(  # noqa: TRY004 - the reference's class
-            f"Expected a dict of [str, paddle.Tensor] but received {type(tensors)}"
-        )
-    for name, tensor in tensors.items():
-        if not isinstance(tensor, paddle.Tensor):
-            raise ValueError(  # noqa: TRY004 - the reference's class
-                f"Key `{name}` is invalid, expected paddle.Tensor but received {type(tensor)}"
-            )
 
 
 def _np2paddle(numpy_dict: dict[str, Any], device: str = "cpu") -> dict[str, paddle.Tensor]:
@@ -205,23 +187,13 @@ def _getdtype(dtype_str: str) -> Any:
 
 def _view2paddle(safeview: Iterable[tuple[str, Mapping[str, Any]]], device: str) -> dict[str, paddle.Tensor]:
     """Make tensors of what `deserialize` returns, over the same memory on the CPU."""
-    adapter = adapter_for("paddle", device)
-    tensors: dict[str, Any] = {}
-    for name, view in safeview:
-        entry = TensorEntry(view["dtype"], tuple(view["shape"]), (0, len(view["data"])))
-        tensors |= adapter.views(view["data"], {name: entry}, 0)
-    return adapter.place(tensors)
+    return files.over_memory(safeview, "paddle", device)
 
 
 def _to_ndarray(tensor: paddle.Tensor, name: str) -> tuple[npt.NDArray[Any], Any]:
     """Return the bytes of a contiguous tensor, and the tensor on the CPU that holds them."""
     if not tensor.is_contiguous():
-        raise ValueError(
-            f"You are trying to save a non contiguous tensor: `{name}` which is not allowed. It either means you"
-            " are trying to save tensors which are reference of each other in which case it's recommended to save"
-            " only the full tensors, and reslice at load time, or simply call `.contiguous()` on your tensor to"
-            " pack it before saving."
-        )
+        raise ValueError(strided_text(name))
     tensor = tensor if tensor.place.is_cpu_place() else tensor.cpu()
     buffers = list(described({name: tensor})[name].buffers())
     if not buffers:
@@ -231,7 +203,7 @@ def _to_ndarray(tensor: paddle.Tensor, name: str) -> tuple[npt.NDArray[Any], Any
 
 def _flatten(tensors: dict[str, paddle.Tensor], keep_alive_buffer: list[Any]) -> dict[str, TensorSpec]:
     """Describe contiguous tensors for `serialize`."""
-    _refuse_other_values(tensors)
+    check_tensors(tensors, paddle.Tensor, "paddle.Tensor")
     flattened = {}
     for name, tensor in tensors.items():
         data, owner = _to_ndarray(tensor, name)

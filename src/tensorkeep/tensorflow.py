@@ -11,12 +11,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from tensorkeep.compat import safe_open
+from tensorkeep.compat import files, safe_open
 from tensorkeep.compat.describing import described
-from tensorkeep.compat.wording import check_backend, check_content, check_metadata, check_path, writing_errors
 from tensorkeep.errors import importing
-from tensorkeep.kinds.safetensors import load as load_tensors
-from tensorkeep.tensors import serialize_tensors, write_tensors
 
 with importing(tensorflow="tensorflow"):
     import tensorflow as tf
@@ -41,7 +38,7 @@ def save(tensors: dict[str, tf.Tensor], metadata: dict[str, str] | None = None) 
         HeaderError: If a name or text has no UTF-8 form, or a name is the one that the format reserves.
         LimitError: If there are more names than a header can hold.
     """
-    return serialize_tensors(described(tensors), metadata=check_metadata(metadata))
+    return files.encode(described(tensors), metadata)
 
 
 def save_file(
@@ -68,9 +65,7 @@ def save_file(
         LimitError: If there are more names than a header can hold.
         TransportError: If the file cannot be written; it is then as it was (also an OSError).
     """
-    path = check_path(filename)
-    with writing_errors():
-        write_tensors(described(tensors), path, metadata=check_metadata(metadata), durable=durable)
+    files.write(described(tensors), filename, metadata, durable=durable)
 
 
 def load(data: bytes) -> dict[str, tf.Tensor]:
@@ -88,7 +83,7 @@ def load(data: bytes) -> dict[str, tf.Tensor]:
         DtypeError: If the library has no such dtype (also a TypeError).
         LimitError: If a shape is beyond what the library can hold.
     """
-    return load_tensors(check_content(data), framework="tensorflow", device=None)
+    return files.decode(data, "tensorflow", None)
 
 
 def load_file(filename: str | os.PathLike[str], *, backend: str = "auto") -> dict[str, tf.Tensor]:
@@ -113,7 +108,7 @@ def load_file(filename: str | os.PathLike[str], *, backend: str = "auto") -> dic
         TensorkeepError: If `backend` is invalid.
         TransportError: If the file cannot be read (also an OSError).
     """
-    return load_tensors(check_path(filename), framework="tensorflow", device=None, backend=check_backend(backend))
+    return files.read(filename, "tensorflow", None, backend=backend)
 
 
 def _np2tf(numpy_dict: dict[str, Any]) -> dict[str, tf.Tensor]:

@@ -12,8 +12,8 @@ import; docs/compatibility.md lists what is better here. There are four more fun
 
 from __future__ import annotations
 
-import importlib
 import os
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tensorkeep.errors import TensorkeepError, importing
@@ -29,6 +29,7 @@ with PausedCollector():  # a collection during the import would walk all objects
     from tensorkeep.compat import (
         TensorSpec,
         deserialize,
+        files,
         safe_open,
         serialize,
         serialize_file,
@@ -36,19 +37,11 @@ with PausedCollector():  # a collection during the import would walk all objects
         torch_sharing,
     )
     from tensorkeep.compat.torch_sharing import storage_ptr, storage_size
-    from tensorkeep.compat.wording import (
-        check_backend,
-        check_content,
-        check_device,
-        check_metadata,
-        check_names,
-        check_path,
-        writing_errors,
-    )
+    from tensorkeep.compat.wording import check_device, check_names, check_path, check_tensors
     from tensorkeep.kinds import OpenOptions
-    from tensorkeep.kinds.safetensors import load as load_tensors
     from tensorkeep.kinds.safetensors import open_file
-    from tensorkeep.tensors import near_others, serialize_tensors, write_tensors
+    from tensorkeep.on_demand import find_on_demand
+    from tensorkeep.tensors import near_others
 
 if TYPE_CHECKING:
     from tensorkeep.models import LoadReport, load_into, load_sharded
@@ -75,22 +68,18 @@ __all__ = [
     "storage_size",
 ]
 
-_ON_DEMAND = {
-    "LoadReport": "models",
-    "capture": "training",
-    "load_into": "models",
-    "load_sharded": "models",
-    "restore": "training",
+_HOMES = {
+    "LoadReport": "tensorkeep.models:LoadReport",
+    "capture": "tensorkeep.training:capture",
+    "load_into": "tensorkeep.models:load_into",
+    "load_sharded": "tensorkeep.models:load_sharded",
+    "restore": "tensorkeep.training:restore",
 }
-"""Each name that is imported on first use, with its module: `load_file` needs half as many modules."""
+"""Where each name is that is imported on first use: `load_file` needs half as many modules."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ON_DEMAND:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"tensorkeep.{_ON_DEMAND[name]}"), name)
-    globals()[name] = value
-    return value
+    return find_on_demand(__name__, name, _HOMES)
 
 
 _SIZE = torch_raw.SIZE
@@ -107,7 +96,6 @@ _find_shared_tensors = torch_sharing.find_shared_tensors
 _is_complete = torch_sharing.is_complete
 _remove_duplicate_names = torch_sharing.remove_duplicate_names
 _to_ndarray = torch_raw.to_ndarray
-_view2torch = torch_raw.view2torch
 
 
 def save(tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None) -> bytes:
@@ -129,7 +117,7 @@ def save(tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = Non
         HeaderError: If a name or text has no UTF-8 form, or a name is the one that the format reserves.
         LimitError: If there are more names than a header can hold.
     """
-    return serialize_tensors(_to_write(tensors), metadata=check_metadata(metadata))
+    return files.encode(_to_write(tensors), metadata)
 
 
 def save_file(
@@ -161,9 +149,7 @@ def save_file(
         LimitError: If there are more names than a header can hold.
         TransportError: If the file cannot be written; it is then as it was (also an OSError).
     """
-    path = check_path(filename)
-    with writing_errors():
-        write_tensors(_to_write(tensors), path, metadata=check_metadata(metadata), durable=durable)
+    files.write(_to_write(tensors), filename, metadata, durable=durable)
 
 
 def load(data: bytes) -> dict[str, torch.Tensor]:
@@ -181,7 +167,7 @@ def load(data: bytes) -> dict[str, torch.Tensor]:
         DtypeError: If torch has no such dtype (also a TypeError).
         LimitError: If a tensor has more dimensions than torch allows.
     """
-    return load_tensors(check_content(data), framework="torch")
+    return files.decode(data, "torch")
 
 
 def load_file(
@@ -213,8 +199,7 @@ def load_file(
         TensorkeepError: If `device` or `backend` is invalid.
         TransportError: If the file cannot be read (also an OSError).
     """
-    path, chosen = check_path(filename), check_device(device, library_for("torch"))
-    return load_tensors(path, framework="torch", device=chosen, backend=check_backend(backend))
+    return files.read(filename, "torch", check_device(device, library_for("torch")), backend=backend)
 
 
 def save_model(
@@ -342,6 +327,11 @@ def _getdtype(dtype_str: str) -> torch.dtype:
     return _TYPES[dtype_str]
 
 
+def _view2torch(safeview: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, torch.Tensor]:
+    """Make tensors of what `deserialize` returns, over the same memory."""
+    return files.over_memory(safeview, "torch")
+
+
 def _evaluate_tensors_for_save(tensors: dict[str, torch.Tensor]) -> None:
     """Refuse tensors that a file cannot hold, in the reference's words."""
     _refuse_other_values(tensors)
@@ -350,18 +340,8 @@ def _evaluate_tensors_for_save(tensors: dict[str, torch.Tensor]) -> None:
 
 def _refuse_other_values(tensors: dict[str, torch.Tensor]) -> None:
     """Refuse what is not a dict of dense tensors."""
-    if not isinstance(tensors, dict):
-        raise ValueError(  # noqa: TRY004 - the reference's class
-            f"Expected a dict of [str, torch.Tensor] but received {type(tensors)}"
-        )
-    sparse = []
-    for name, tensor in tensors.items():
-        if not isinstance(tensor, torch.Tensor):
-            raise ValueError(  # noqa: TRY004 - the reference's class
-                f"Key `{name}` is invalid, expected torch.Tensor but received {type(tensor)}"
-            )
-        if tensor.layout != torch.strided:
-            sparse.append(name)
+    check_tensors(tensors, torch.Tensor, "torch.Tensor")
+    sparse = [name for name, tensor in tensors.items() if tensor.layout != torch.strided]
     if sparse:
         raise ValueError(
             f"You are trying to save a sparse tensors: `{sparse}` which this library does not support."

@@ -3,6 +3,7 @@
 - `wording`: arguments checked, and errors worded, as by the reference.
 - `_prefetch`: `PrefetchLoader`, tensors that threads read in the background.
 - `_safe_open`: `safe_open` and its slices.
+- `files`: whole files, written and read by the four functions of each of its modules.
 - `_serialize`: `serialize`, `serialize_file`, `deserialize` and `TensorSpec`.
 - `describing`: tensors of any library, described for writing (imports NumPy).
 - `torch_sharing`: which tensors of a state dict share memory, as `safetensors.torch` says it (imports torch).

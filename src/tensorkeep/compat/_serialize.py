@@ -10,20 +10,17 @@ from typing import Any
 from tensorkeep.arrays import StreamedTensor, TensorToWrite
 from tensorkeep.arrays.in_memory import TensorInMemory
 from tensorkeep.collector import PausedCollector
+from tensorkeep.compat import files
 from tensorkeep.compat.wording import (
     DTYPE_NAMES,
     check_content,
     check_instance,
-    check_metadata,
     check_names,
-    check_path,
     unknown_dtype_text,
-    writing_errors,
 )
 from tensorkeep.dtypes import BY_NAME, BY_TORCH
 from tensorkeep.errors import DtypeError, FormatError
 from tensorkeep.formats.safetensors import read_header
-from tensorkeep.tensors import serialize_tensors, write_tensors
 from tensorkeep.transport import MemorySource
 
 
@@ -120,7 +117,7 @@ def serialize(tensor_dict: Mapping[str, TensorSpec], metadata: Mapping[str, str]
         HeaderError: If a name or text has no UTF-8 form, or a name is the one that the format reserves.
         LimitError: If there are more names than a header can hold.
     """
-    return serialize_tensors(_to_write(tensor_dict), metadata=check_metadata(metadata))
+    return files.encode(_to_write(tensor_dict), metadata)
 
 
 def serialize_file(
@@ -142,9 +139,7 @@ def serialize_file(
         LimitError: If there are more names than a header can hold.
         TransportError: If the file cannot be written; it is then as it was (also an OSError).
     """
-    path = check_path(filename)
-    with writing_errors():
-        write_tensors(_to_write(tensor_dict), path, metadata=check_metadata(metadata), durable=False)
+    files.write(_to_write(tensor_dict), filename, metadata)
 
 
 def _to_write(tensor_dict: Mapping[str, TensorSpec]) -> dict[str, TensorToWrite]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from tensorkeep.arrays import adapter_for
 from tensorkeep.compat._serialize import TensorSpec
+from tensorkeep.compat.wording import strided_text
 from tensorkeep.dtypes import DTYPES
-from tensorkeep.entries import TensorEntry
 
 TYPES: dict[str, torch.dtype] = {
     dtype.name: getattr(torch, dtype.torch) for dtype in DTYPES if dtype.torch and hasattr(torch, dtype.torch)
@@ -21,16 +20,6 @@ TYPES: dict[str, torch.dtype] = {
 
 SIZE: dict[torch.dtype, int] = {dtype: dtype.itemsize for dtype in TYPES.values()}
 """Bytes of one element."""
-
-
-def view2torch(safeview: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, torch.Tensor]:
-    """Make tensors of what `deserialize` returns, over the same memory."""
-    adapter = adapter_for("torch")
-    tensors: dict[str, torch.Tensor] = {}
-    for name, view in safeview:
-        entry = TensorEntry(view["dtype"], tuple(view["shape"]), (0, len(view["data"])))
-        tensors.update(adapter.views(view["data"], {name: entry}, 0))
-    return tensors
 
 
 def to_ndarray(tensor: torch.Tensor) -> tuple[npt.NDArray[np.uint8], torch.Tensor]:
@@ -47,12 +36,7 @@ def flatten_as_ptr(tensors: Mapping[str, torch.Tensor], keep_alive_buffer: list[
     flattened = {}
     for name, tensor in tensors.items():
         if not tensor.is_contiguous():
-            raise ValueError(
-                f"You are trying to save a non contiguous tensor: `{name}` which is not allowed. It either means you"
-                " are trying to save tensors which are reference of each other in which case it's recommended to save"
-                " only the full tensors, and reslice at load time, or simply call `.contiguous()` on your tensor to"
-                " pack it before saving."
-            )
+            raise ValueError(strided_text(name))
         array, host = to_ndarray(tensor)
         keep_alive_buffer.append((array, host))
         flattened[name] = TensorSpec(

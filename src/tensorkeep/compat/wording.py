@@ -60,6 +60,19 @@ def check_names(tensors: Any) -> None:
             check_instance(name, "tensor_dict", str)
 
 
+def check_tensors(tensors: Any, kind: type, kind_name: str) -> None:
+    """Refuse anything but a dict of tensors of one library."""
+    if not isinstance(tensors, dict):
+        raise ValueError(  # noqa: TRY004 - the reference's class
+            f"Expected a dict of [str, {kind_name}] but received {type(tensors)}"
+        )
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, kind):
+            raise ValueError(  # noqa: TRY004 - the reference's class
+                f"Key `{name}` is invalid, expected {kind_name} but received {type(tensor)}"
+            )
+
+
 def check_metadata(metadata: Any) -> Mapping[str, str] | None:
     """Return metadata that is text by key, or None."""
     if metadata is None:
@@ -125,6 +138,16 @@ DTYPE_NAMES = (
 def unknown_dtype_text(dtype: str) -> str:
     """Return the reference's words for a dtype that the format does not have."""
     return f'Unknown dtype "{dtype}". Supported dtypes: {", ".join(DTYPE_NAMES)}'
+
+
+def strided_text(name: str) -> str:
+    """Return the reference's words for a tensor whose elements are not in C order."""
+    return (
+        f"You are trying to save a non contiguous tensor: `{name}` which is not allowed. It either means you"
+        " are trying to save tensors which are reference of each other in which case it's recommended to save"
+        " only the full tensors, and reslice at load time, or simply call `.contiguous()` on your tensor to"
+        " pack it before saving."
+    )
 
 
 @contextmanager
