@@ -3,6 +3,7 @@
 - `_open`: opens and loads what is at a path.
 - `_materialize`: nested data with lazy tensors, and the same with tensors.
 - `saving/`: saving many files as one checkpoint.
+- `ranks/`: many processes that save one checkpoint together.
 - `verifying/`: whether every byte is the one that was saved.
 - `rewriting/`: existing checkpoints, rewritten: resharded, merged, edited.
 - `read_plans/`: what each of many ranks would read.
@@ -12,6 +13,17 @@
 from tensorkeep.checkpoint._materialize import materialize
 from tensorkeep.checkpoint._open import load, needs_conversion, open_checkpoint
 from tensorkeep.checkpoint.diffing import DataDiff, Diff, TensorDiff, diff, have_equal_bytes
+from tensorkeep.checkpoint.ranks import (
+    FillAssignment,
+    KeyValues,
+    Part,
+    PartToWrite,
+    PlannedTensor,
+    RankedTensors,
+    RankSave,
+    Rendezvous,
+    write_parts,
+)
 from tensorkeep.checkpoint.read_plans import RankPlan, RankReads, StoredPart, parts_of, sharded_along
 from tensorkeep.checkpoint.rewriting import (
     Progress,
@@ -70,10 +82,18 @@ __all__ = [
     "Diff",
     "DirectoryDestination",
     "FileNames",
+    "FillAssignment",
+    "KeyValues",
+    "Part",
+    "PartToWrite",
     "Place",
+    "PlannedTensor",
     "Progress",
     "RankPlan",
     "RankReads",
+    "RankSave",
+    "RankedTensors",
+    "Rendezvous",
     "Reservation",
     "RewriteOptions",
     "SaveHandle",
@@ -123,4 +143,5 @@ __all__ = [
     "verify",
     "verify_folder",
     "write_checkpoint",
+    "write_parts",
 ]

@@ -14,10 +14,9 @@ import pytest
 import torch
 from torch.distributed.checkpoint import DefaultSavePlanner
 
-from tensorkeep.checkpoint import Place
+from tensorkeep.checkpoint import FillAssignment, PartToWrite, Place, write_parts
 from tensorkeep.errors import SourceMissingError
-from tensorkeep.integrations.distributed._assignments import FillAssignment, PartToWrite
-from tensorkeep.integrations.distributed._write_parts import write_parts
+from tensorkeep.integrations.distributed._tensor_parts import RankParts
 from tensorkeep.transport import Reserved, transaction
 from tests.support import SUPPORT, forks
 from tests.support.integrations.distributed.failing_saves import (
@@ -118,7 +117,7 @@ def test_a_rank_that_does_not_see_the_directory_is_told_what_to_do(tmp_path: Pat
     plan = planner.create_local_plan()
 
     with pytest.raises(SourceMissingError, match="All ranks must see the directory"):
-        write_parts(plan, planner, assigned, durable=False, beat=lambda: None)
+        write_parts(RankParts(plan, planner), assigned, durable=False, beat=lambda: None)
 
 
 def test_two_jobs_at_one_place_are_refused_on_all_ranks(ranks: Ranks, old: Path) -> None:

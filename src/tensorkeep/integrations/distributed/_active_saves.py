@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 
+from tensorkeep.checkpoint import RankSave
 from tensorkeep.errors import UnsupportedError
-from tensorkeep.integrations.distributed._rank_save import RankSave
 
 _saves: dict[str, tuple[RankSave, threading.Thread]] = {}
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from math import prod
 from typing import Any, TypeAlias
 
-import msgspec
 import torch
 from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 
-from tensorkeep.dtypes import DType, torch_row
+from tensorkeep.checkpoint import PlannedTensor, RankedTensors
+from tensorkeep.dtypes import torch_row
 from tensorkeep.errors import DtypeError, UnsupportedError
 from tensorkeep.integrations.distributed._local_objects import is_object, tensor_data_of
 from tensorkeep.tensors import PlaceholderTensor, Region, cover_fault
@@ -19,51 +18,14 @@ from tensorkeep.tensors import PlaceholderTensor, Region, cover_fault
 _Path: TypeAlias = tuple[str | int, ...]
 
 
-class PlannedTensor(msgspec.Struct, frozen=True):
-    """A tensor, and which rank has which part of it.
-
-    Attributes:
-        dtype: Its row in the dtype table.
-        shape: Elements along each dimension, as torch counts them.
-        parts: Rank, place in its plan, and region of the tensor; parts without elements are left out.
-    """
-
-    dtype: DType
-    shape: tuple[int, ...]
-    parts: list[tuple[int, int, Region]]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the whole tensor."""
-        return self.dtype.nbytes(prod(self.stored_shape))
-
-    @property
-    def stored_shape(self) -> tuple[int, ...]:
-        """Elements along each dimension, as a header counts them."""
-        return stored_shape(self.dtype, self.shape)
-
-    def stored_region(self, region: Region) -> Region:
-        """Return a part as a header counts elements."""
-        return Region(stored_shape(self.dtype, region.starts), stored_shape(self.dtype, region.stops))
-
-
-class GlobalPlan(msgspec.Struct, frozen=True):
+class GlobalPlan(RankedTensors, frozen=True):
     """The plans of all ranks.
 
     Attributes:
-        tensors: Name to tensor.
         paths: Name of every value to the keys that lead to it, in the order of the state dict.
-        n_ranks: How many ranks there are.
     """
 
-    tensors: dict[str, PlannedTensor]
     paths: dict[str, _Path]
-    n_ranks: int
-
-
-def stored_shape(dtype: DType, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a shape as a header counts elements: torch stores F4 in pairs."""
-    return (*shape[:-1], 2 * shape[-1]) if dtype.is_packed and shape else shape
 
 
 def region_of(item: WriteItem) -> Region:
@@ -92,7 +54,7 @@ def merge_plans(plans: Sequence[SavePlan]) -> GlobalPlan:
     paths: dict[str, _Path] = {}
     for plan in plans:
         paths |= {name: path for name, path in (plan.planner_data or {}).items() if name in names}
-    return GlobalPlan(tensors, {**paths, **{name: (name,) for name in names if name not in paths}}, len(plans))
+    return GlobalPlan(tensors, len(plans), {**paths, **{name: (name,) for name in names if name not in paths}})
 
 
 def _add(tensors: dict[str, PlannedTensor], rank: int, place: int, item: WriteItem) -> None:

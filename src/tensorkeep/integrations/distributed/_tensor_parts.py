@@ -1,56 +1,86 @@
-"""A rank's part of a tensor: its bytes, its description as a tensor, and its places in a file."""
+"""A rank's part of a tensor, as its plan and planner give it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from math import prod
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 import torch
-from torch.distributed.checkpoint.planner import SavePlanner, WriteItem
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem
 
-from tensorkeep.arrays import StreamedTensor, TensorToWrite, pieces, tensor_to_write
-from tensorkeep.dtypes import torch_row
+from tensorkeep.arrays import pieces, tensor_to_write
+from tensorkeep.dtypes import DType, torch_row
 from tensorkeep.errors import DtypeError, UnsupportedError
-from tensorkeep.integrations.distributed._global_plan import region_of, stored_shape
+from tensorkeep.integrations.distributed._global_plan import region_of
 from tensorkeep.integrations.distributed._local_objects import tensor_data_of
-from tensorkeep.limits import PACK_NBYTES, WRITE_NBYTES
-from tensorkeep.tensors import Region, narrowed, rows_of
-from tensorkeep.transport import ReservedFile
+from tensorkeep.limits import PACK_NBYTES
+from tensorkeep.tensors import Region, narrowed
 
 
-def part_of(name: str, item: WriteItem, planner: SavePlanner) -> torch.Tensor:
-    """Return a part that this rank has, with the dtype that was planned."""
-    wanted = tensor_data_of(item).properties.dtype
-    part = planner.resolve_data(item)
-    if not isinstance(part, torch.Tensor) or torch_row(part.dtype) != torch_row(wanted):
-        raise DtypeError(
-            f"the planner gives another dtype for tensor `{name}` than it planned",
-            tensor=name,
-            expected=str(wanted),
-            found=str(getattr(part, "dtype", type(part).__name__)),
-        )
-    return part
+class RankParts(Sequence["TorchPart"]):
+    """What a rank has by its plan, one part for each item of it."""
+
+    def __init__(self, plan: SavePlan, planner: SavePlanner) -> None:
+        self._items = plan.items
+        self._planner = planner
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, place: Any) -> Any:
+        return TorchPart(self._items[place], self._planner)
 
 
-def part_to_write(name: str, item: WriteItem, planner: SavePlanner, beat: Callable[[], Any]) -> TensorToWrite:
-    """Describe a part as a tensor of its own, which asks the planner for the part each time its bytes are read."""
-    dtype, region = torch_row(tensor_data_of(item).properties.dtype), region_of(item)
-    if dtype is None:
-        raise DtypeError(f"tensor `{name}` has a dtype that the format cannot hold", tensor=name)
-    shape = stored_shape(dtype, region.shape)
+class TorchPart(msgspec.Struct, frozen=True):
+    """A part of a tensor, which the planner gives when its bytes are needed: `Part`.
 
-    def buffers() -> Iterator[memoryview]:
-        for _, content in blocks_of(name, part_of(name, item, planner), region):
-            for begin in range(0, len(content), WRITE_NBYTES):
-                beat()
-                yield content[begin : begin + WRITE_NBYTES]
+    Attributes:
+        item: What the plan says of it.
+        planner: Gives the value.
+    """
 
-    return StreamedTensor(dtype, shape, dtype.nbytes(prod(shape)), buffers)
+    item: WriteItem
+    planner: SavePlanner
+
+    @property
+    def dtype(self) -> DType:
+        """Its row in the dtype table."""
+        dtype = torch_row(tensor_data_of(self.item).properties.dtype)
+        if dtype is None:
+            name = self.item.index.fqn
+            raise DtypeError(f"tensor `{name}` has a dtype that the format cannot hold", tensor=name)
+        return dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements of the whole tensor along each dimension, as torch counts them."""
+        return tuple(tensor_data_of(self.item).size)
+
+    @property
+    def region(self) -> Region:
+        """Which part of the tensor it is."""
+        return region_of(self.item)
+
+    def blocks(self) -> Iterator[tuple[Region, memoryview]]:
+        """Yield the part in C order: regions of the tensor and their bytes."""
+        return _blocks_of(self.item.index.fqn, self._value(), self.region)
+
+    def _value(self) -> torch.Tensor:
+        """Return the part with the dtype that was planned."""
+        name, wanted = self.item.index.fqn, tensor_data_of(self.item).properties.dtype
+        part = self.planner.resolve_data(self.item)
+        if not isinstance(part, torch.Tensor) or torch_row(part.dtype) != torch_row(wanted):
+            raise DtypeError(
+                f"the planner gives another dtype for tensor `{name}` than it planned",
+                tensor=name,
+                expected=str(wanted),
+                found=str(getattr(part, "dtype", type(part).__name__)),
+            )
+        return part
 
 
-def blocks_of(name: str, part: torch.Tensor, region: Region) -> Iterator[tuple[Region, memoryview]]:
-    """Yield a part as blocks: a region of the tensor and its bytes, in C order."""
+def _blocks_of(name: str, part: torch.Tensor, region: Region) -> Iterator[tuple[Region, memoryview]]:
     part = part.detach()
     tensor_to_write(part, name)  # refuses what has no bytes here
     if tuple(part.shape) != region.shape:
@@ -70,31 +100,3 @@ def blocks_of(name: str, part: torch.Tensor, region: Region) -> Iterator[tuple[R
 def _bytes_of(tensor: torch.Tensor, name: str) -> memoryview:
     buffers = [memoryview(buffer).cast("B") for buffer in tensor_to_write(tensor, name).buffers()]
     return buffers[0] if len(buffers) == 1 else memoryview(b"".join(buffers))
-
-
-def write_block(
-    file: ReservedFile,
-    start: int,
-    shape: tuple[int, ...],
-    region: Region,
-    data: memoryview,
-    beat: Callable[[], Any],
-) -> None:
-    """Write a block of a tensor to its places, in rows of the file."""
-    done = 0
-    for rows in rows_of(region, shape, len(data) // region.n_elements):
-        if rows.nbytes >= WRITE_NBYTES:
-            for row in range(rows.n_rows):
-                place = start + rows.first + row * rows.step
-                for begin in range(0, rows.nbytes, WRITE_NBYTES):
-                    piece = data[done + begin : done + min(begin + WRITE_NBYTES, rows.nbytes)]
-                    file.write(place + begin, piece)
-                    beat()
-                done += rows.nbytes
-            continue
-        n_together = max(1, WRITE_NBYTES // rows.nbytes)
-        for begin in range(0, rows.n_rows, n_together):
-            stop = done + rows.nbytes * min(n_together, rows.n_rows - begin)
-            file.write_rows(start + rows.first + begin * rows.step, rows.step, data[done:stop], rows.nbytes)
-            beat()
-            done = stop

@@ -15,13 +15,13 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
-from tensorkeep.checkpoint import SaveOptions, refuse_file_name
+from tensorkeep.checkpoint import RankSave, Rendezvous, SaveOptions, refuse_file_name
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.integrations.distributed import _active_saves
 from tensorkeep.integrations.distributed._global_plan import GlobalPlan, merge_plans, tree_of
 from tensorkeep.integrations.distributed._local_objects import LocalObjects, local_objects, objects_in
-from tensorkeep.integrations.distributed._rank_save import RankSave
-from tensorkeep.integrations.distributed._rendezvous import RankStore, Session
+from tensorkeep.integrations.distributed._sessions import Session
+from tensorkeep.integrations.distributed._tensor_parts import RankParts
 from tensorkeep.layout import index_name, parse_size
 from tensorkeep.tensors import check_target, prepare
 from tensorkeep.transport import is_remote
@@ -193,7 +193,7 @@ class TensorkeepWriter(StorageWriter):
         session = plan.storage_data
         if not isinstance(session, Session):
             raise UnsupportedError("the plan does not belong to this save", found=type(session).__name__)
-        ranks = RankStore(session, self._timeout_s)
+        ranks = session.rendezvous(self._timeout_s)
         save = RankSave(self._path, self._layout, self._options)
         try:
             results = self._write(plan, planner, session, ranks, save)
@@ -213,7 +213,7 @@ class TensorkeepWriter(StorageWriter):
         return future
 
     def _write(
-        self, plan: SavePlan, planner: SavePlanner, session: Session, ranks: RankStore, save: RankSave
+        self, plan: SavePlan, planner: SavePlanner, session: Session, ranks: Rendezvous, save: RankSave
     ) -> dict[str, bytes]:
         if _sum_of(plan) != session.plan_sum:
             raise UnsupportedError(
@@ -224,9 +224,9 @@ class TensorkeepWriter(StorageWriter):
         if session.rank == 0:
             _active_saves.begin(session.save_id, save)
             self._begin(session, ranks, save)
-        return save.stage(plan, planner, ranks.get(f"assignment/{session.rank}"), ranks)
+        return save.stage(RankParts(plan, planner), ranks.get(f"assignment/{session.rank}"), ranks)
 
-    def _begin(self, session: Session, ranks: RankStore, save: RankSave) -> None:
+    def _begin(self, session: Session, ranks: Rendezvous, save: RankSave) -> None:
         """Plan the files of all ranks, and send each rank its assignment."""
         gathered = self._global_plans.pop(session.save_id, None)
         if gathered is None:

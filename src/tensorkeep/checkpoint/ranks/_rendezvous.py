@@ -1,6 +1,6 @@
 """What the ranks of one save exchange while they write: values, barriers, and the first failure.
 
-1. They share torch's store. Nothing here is a collective: `write_data` may run in a thread beside the training's
+1. They share a store of small values. Nothing here is a collective: a save may run in a thread beside the training's
    collectives, and a rank that failed takes part in none.
 2. So each wait polls two keys: the one it waits for, and the one under which a rank reports that it failed.
 3. A working rank increments a heartbeat. Waits give up only after the timeout without a sign of life from any rank.
@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-import torch
-import torch.distributed as dist
-from torch.distributed import distributed_c10d
 
 from tensorkeep import errors
+from tensorkeep.checkpoint.ranks._key_values import KeyValues
 from tensorkeep.errors import TensorkeepError, TransportError
 
 _PART_NBYTES: Final = 2**20
-"""Bytes of one value in the store: torch's store drops connections that send 8 MiB."""
+"""Bytes of one value in the store: torch's drops connections that send 8 MiB, jax's refuses 4 MiB."""
 
 _FAILED: Final = "failed"
 _FIRST_PAUSE_S: Final = 0.0005
@@ -30,22 +28,6 @@ _CHECK_EVERY_S: Final = 0.5
 _BEATS: Final = "beats"
 _BEATS_PER_TIMEOUT: Final = 20
 """How often a working rank beats, and a waiting rank looks for a beat, within the timeout."""
-
-
-class Session(msgspec.Struct, frozen=True):
-    """What a rank needs to take part in a save.
-
-    Attributes:
-        save_id: Identifies the save.
-        rank: Of this process, from 0; the first one coordinates.
-        n_ranks: How many take part.
-        plan_sum: Checksum of the plan of this rank.
-    """
-
-    save_id: str
-    rank: int
-    n_ranks: int
-    plan_sum: int
 
 
 class _Failure(msgspec.Struct, frozen=True):
@@ -62,36 +44,36 @@ class _Failure(msgspec.Struct, frozen=True):
     fields: dict[str, str | None]
 
 
-class RankStore:
-    """The store that the ranks of one save share."""
+class Rendezvous:
+    """Where the ranks of one save meet; waits give up after `timeout_s` without a sign of life from any rank."""
 
-    def __init__(self, session: Session, timeout_s: float | None = None) -> None:
-        self._session = session
-        self._store = _store(session)
-        self._timeout_s = timeout_s if timeout_s is not None else _group_timeout_s(session)
+    def __init__(self, store: KeyValues, rank: int, n_ranks: int, timeout_s: float) -> None:
+        self._store = store
+        self.rank = rank
+        self.n_ranks = n_ranks
+        self._timeout_s = timeout_s
         self._beat_every_s = self._timeout_s / _BEATS_PER_TIMEOUT
         self._checked_at = self._beaten_at = time.monotonic()
 
     def put(self, key: str, value: bytes) -> None:
         """Leave a value for the rank that gets it."""
         for number in range(0, len(value), _PART_NBYTES):
-            self._store.set(f"{key}/{number}", value[number : number + _PART_NBYTES])
+            self._store.put(f"{key}/{number}", value[number : number + _PART_NBYTES])
         # The key itself comes last: a rank that finds it finds all parts.
-        self._store.set(key, str(len(value)))
+        self._store.put(key, str(len(value)).encode())
 
     def get(self, key: str, on_wait: Callable[[], None] | None = None) -> bytes:
         """Wait for a value, and take it out of the store."""
-        self._wait_for(key, on_wait)
-        parts = [f"{key}/{number}" for number in range(0, int(self._store.get(key)), _PART_NBYTES)]
-        value = b"".join(self._store.get(part) for part in parts)
+        parts = [f"{key}/{number}" for number in range(0, int(self._wait_for(key, on_wait)), _PART_NBYTES)]
+        value = b"".join(self._store.find(part) or b"" for part in parts)
         for part in (*parts, key):
-            self._store.delete_key(part)
+            self._store.remove(part)
         return value
 
     def barrier(self, name: str, on_wait: Callable[[], None] | None = None) -> None:
         """Wait until all ranks have reached the barrier."""
-        if self._store.add(f"{name}/count", 1) == self._session.n_ranks:
-            self._store.set(name, b"all")
+        if self._store.count(f"{name}/count", 1) == self.n_ranks:
+            self._store.put(name, b"all")
         self._wait_for(name, on_wait)
 
     def fail(self, error: BaseException) -> TensorkeepError | None:
@@ -101,9 +83,8 @@ class RankStore:
         else:
             fields = {"message": f"{type(error).__name__}: {error}"}
         fields = {name: text and text.encode("utf-8", "backslashreplace").decode() for name, text in fields.items()}
-        failure = _Failure(self._session.rank, type(error).__name__, fields)
-        recorded = self._store.compare_set(_FAILED, "", msgspec.json.encode(failure).decode())
-        first = msgspec.json.decode(recorded, type=_Failure)
+        failure = _Failure(self.rank, type(error).__name__, fields)
+        first = msgspec.json.decode(self._store.put_first(_FAILED, msgspec.json.encode(failure)), type=_Failure)
         return None if first == failure else _error_of(first)
 
     def beat(self) -> None:
@@ -111,56 +92,37 @@ class RankStore:
         now = time.monotonic()
         if now - self._beaten_at >= self._beat_every_s:
             self._beaten_at = now
-            self._store.add(_BEATS, 1)
+            self._store.count(_BEATS, 1)
         if now - self._checked_at >= _CHECK_EVERY_S:
             self._checked_at = now
             self._raise_failure()
 
-    def _wait_for(self, key: str, on_wait: Callable[[], None] | None) -> None:
+    def _wait_for(self, key: str, on_wait: Callable[[], None] | None) -> bytes:
         heard_at = checked_at = time.monotonic()
         n_beats = 0
         pause_s = _FIRST_PAUSE_S
-        while not self._store.check([key]):
+        while (found := self._store.find(key)) is None:
             self._raise_failure()
             now = time.monotonic()
             if now - checked_at >= self._beat_every_s:
                 checked_at = now
-                if (counted := self._store.add(_BEATS, 0)) != n_beats:
+                if (counted := self._store.count(_BEATS, 0)) != n_beats:
                     heard_at, n_beats = now, counted
             if now - heard_at > self._timeout_s:
                 raise TransportError(
                     "no sign of life from other ranks in time: they are very slow, or were killed",
-                    expected=f"a sign of all {self._session.n_ranks} ranks within {self._timeout_s:g} seconds",
+                    expected=f"a sign of all {self.n_ranks} ranks within {self._timeout_s:g} seconds",
                     found=f"no sign that {key!r} is done",
                 )
             if on_wait is not None:
                 on_wait()
             time.sleep(pause_s)
             pause_s = min(1.5 * pause_s, _LONGEST_PAUSE_S)
+        return found
 
     def _raise_failure(self) -> None:
-        if self._store.check([_FAILED]):
-            raise _error_of(msgspec.json.decode(self._store.get(_FAILED), type=_Failure))
-
-
-def _store(session: Session) -> Any:
-    """Return a store in which only the ranks of this save see the keys."""
-    if session.n_ranks == 1:
-        return dist.HashStore()
-    return dist.PrefixStore(f"tensorkeep/{session.save_id}", distributed_c10d._get_default_store())
-
-
-def _group_timeout_s(session: Session) -> float:
-    """Return the seconds after which collectives of the process group give up."""
-    if session.n_ranks == 1:
-        return 0.0
-    group: Any = distributed_c10d._get_default_group()
-    for device in group._device_types:
-        options = getattr(group._get_backend(torch.device(device)), "options", None)
-        timeout = getattr(options, "_timeout", None)
-        if timeout is not None:
-            return float(timeout.total_seconds())
-    return float(distributed_c10d.default_pg_timeout.total_seconds())
+        if (found := self._store.find(_FAILED)) is not None:
+            raise _error_of(msgspec.json.decode(found, type=_Failure))
 
 
 def _error_of(failure: _Failure) -> TensorkeepError:

@@ -7,8 +7,8 @@ from heapq import heapify, heapreplace
 
 import msgspec
 
-from tensorkeep.checkpoint import Place, Reservation, UploadSpec
-from tensorkeep.integrations.distributed._global_plan import GlobalPlan
+from tensorkeep.checkpoint.ranks._rank_plan import RankedTensors
+from tensorkeep.checkpoint.saving import Place, Reservation, UploadSpec
 from tensorkeep.layout import piece_name
 from tensorkeep.tensors import Region
 from tensorkeep.transport import Reserved
@@ -18,7 +18,7 @@ class PartToWrite(msgspec.Struct, frozen=True):
     """One part of a tensor that a rank writes.
 
     Attributes:
-        item: Its place in the plan of the rank.
+        item: Its place in the rank's list of parts.
         name: Name of the tensor in the file.
         place: Where the tensor goes.
         is_whole: Whether the part is the whole tensor, so that its digest is made while it is written.
@@ -63,8 +63,8 @@ class UploadAssignment(msgspec.Struct, frozen=True, tag="upload"):
 
     Attributes:
         spec: How they are sent.
-        files: Name of a file in the plan to the pieces in it, each with its place in the plan of the rank. The first
-            rank adds the tensors that came with values that are not tensors.
+        files: Name of a file in the plan to the pieces in it, each with its place in the rank's list of parts. The
+            first rank adds the tensors that came with values that are not tensors.
     """
 
     spec: UploadSpec
@@ -74,12 +74,12 @@ class UploadAssignment(msgspec.Struct, frozen=True, tag="upload"):
 Assignment = FillAssignment | UploadAssignment
 
 
-def assign_tensors(gathered: GlobalPlan, names: Mapping[str, str], reserved: Reservation) -> list[FillAssignment]:
+def assign_tensors(ranked: RankedTensors, names: Mapping[str, str], reserved: Reservation) -> list[FillAssignment]:
     """Assign the parts of tensors that are whole in the files, and balance the digests over the ranks by bytes."""
-    assignments = [FillAssignment(reserved.files, [], []) for _ in range(gathered.n_ranks)]
-    loads = [(0, rank) for rank in range(gathered.n_ranks)]
+    assignments = [FillAssignment(reserved.files, [], []) for _ in range(ranked.n_ranks)]
+    loads = [(0, rank) for rank in range(ranked.n_ranks)]
     heapify(loads)
-    for planned, tensor in sorted(gathered.tensors.items(), key=lambda item: -item[1].nbytes):
+    for planned, tensor in sorted(ranked.tensors.items(), key=lambda item: -item[1].nbytes):
         name = names[planned]
         if name not in reserved.places:
             continue
@@ -95,11 +95,11 @@ def assign_tensors(gathered: GlobalPlan, names: Mapping[str, str], reserved: Res
 
 
 def pieces_by_rank(
-    gathered: GlobalPlan, names: Mapping[str, str], stored: Container[str]
+    ranked: RankedTensors, names: Mapping[str, str], stored: Container[str]
 ) -> list[dict[str, list[Region]]]:
     """Return which regions of the stored tensors each rank has, in elements as a header counts them."""
-    pieces: list[dict[str, list[Region]]] = [{} for _ in range(gathered.n_ranks)]
-    for planned, tensor in gathered.tensors.items():
+    pieces: list[dict[str, list[Region]]] = [{} for _ in range(ranked.n_ranks)]
+    for planned, tensor in ranked.tensors.items():
         if names[planned] in stored:
             if not tensor.parts:  # a tensor without elements
                 pieces[0][names[planned]] = [Region((0,) * len(tensor.shape), tensor.stored_shape)]
@@ -108,13 +108,13 @@ def pieces_by_rank(
     return pieces
 
 
-def assign_pieces(gathered: GlobalPlan, names: Mapping[str, str], reserved: Reservation) -> list[FillAssignment]:
+def assign_pieces(ranked: RankedTensors, names: Mapping[str, str], reserved: Reservation) -> list[FillAssignment]:
     """Assign pieces, each in a file of its own rank."""
-    assignments = [FillAssignment(reserved.files, [], []) for _ in range(gathered.n_ranks)]
-    for piece, (rank, item) in _items_of(gathered, names).items():
+    assignments = [FillAssignment(reserved.files, [], []) for _ in range(ranked.n_ranks)]
+    for piece, (rank, item) in _items_of(ranked, names).items():
         if piece in reserved.places:
             assignments[rank].parts.append(PartToWrite(item, piece, reserved.places[piece], is_whole=True))
-    for planned, tensor in gathered.tensors.items():
+    for planned, tensor in ranked.tensors.items():
         name = names[planned]
         if not tensor.parts and name in reserved.places:
             assignments[0].digests.append(TensorToDigest(name, reserved.places[name], 0))
@@ -122,11 +122,11 @@ def assign_pieces(gathered: GlobalPlan, names: Mapping[str, str], reserved: Rese
 
 
 def assign_files(
-    gathered: GlobalPlan, names: Mapping[str, str], files: Mapping[str, Iterable[str]]
+    ranked: RankedTensors, names: Mapping[str, str], files: Mapping[str, Iterable[str]]
 ) -> list[dict[str, dict[str, int]]]:
     """Assign whole files, each with the pieces of one rank."""
-    items = _items_of(gathered, names)
-    assigned: list[dict[str, dict[str, int]]] = [{} for _ in range(gathered.n_ranks)]
+    items = _items_of(ranked, names)
+    assigned: list[dict[str, dict[str, int]]] = [{} for _ in range(ranked.n_ranks)]
     for file, pieces in files.items():
         known = [piece for piece in pieces if piece in items]
         rank = items[known[0]][0] if known else 0
@@ -134,10 +134,10 @@ def assign_files(
     return assigned
 
 
-def _items_of(gathered: GlobalPlan, names: Mapping[str, str]) -> dict[str, tuple[int, int]]:
-    """Return the name of each piece to the rank that has it and the piece's place in the plan of that rank."""
+def _items_of(ranked: RankedTensors, names: Mapping[str, str]) -> dict[str, tuple[int, int]]:
+    """Return the name of each piece to the rank that has it and the piece's place in that rank's list of parts."""
     return {
         piece_name(names[planned], tensor.stored_region(region), tensor.stored_shape): (rank, item)
-        for planned, tensor in gathered.tensors.items()
+        for planned, tensor in ranked.tensors.items()
         for rank, item, region in tensor.parts
     }

@@ -7,13 +7,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
-from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 
 from tensorkeep.arrays import TensorToWrite
-from tensorkeep.checkpoint import (
+from tensorkeep.checkpoint.ranks._assignments import (
+    Assignment,
+    FillAssignment,
+    UploadAssignment,
+    assign_files,
+    assign_pieces,
+    assign_tensors,
+    pieces_by_rank,
+)
+from tensorkeep.checkpoint.ranks._parts import Part, part_to_write
+from tensorkeep.checkpoint.ranks._rank_plan import RankedTensors
+from tensorkeep.checkpoint.ranks._rendezvous import Rendezvous
+from tensorkeep.checkpoint.ranks._write_parts import digest_parts, write_own, write_parts
+from tensorkeep.checkpoint.saving import (
     Destination,
     DirectoryDestination,
     SaveOptions,
@@ -23,19 +35,6 @@ from tensorkeep.checkpoint import (
     remove_objects,
 )
 from tensorkeep.errors import UnsupportedError
-from tensorkeep.integrations.distributed._assignments import (
-    Assignment,
-    FillAssignment,
-    UploadAssignment,
-    assign_files,
-    assign_pieces,
-    assign_tensors,
-    pieces_by_rank,
-)
-from tensorkeep.integrations.distributed._global_plan import GlobalPlan
-from tensorkeep.integrations.distributed._rendezvous import RankStore
-from tensorkeep.integrations.distributed._tensor_parts import part_to_write
-from tensorkeep.integrations.distributed._write_parts import digest_parts, write_own, write_parts
 from tensorkeep.tensors import Prepared
 from tensorkeep.transport import RemotePath, is_remote
 
@@ -52,10 +51,10 @@ class RankSave:
         self._own_digests: dict[str, bytes] = {}
         self._sent: list[str] = []
 
-    def begin(self, gathered: GlobalPlan, prepared: Prepared, names: Mapping[str, str]) -> list[bytes]:
+    def begin(self, ranked: RankedTensors, prepared: Prepared, names: Mapping[str, str]) -> list[bytes]:
         """Open the destination and return the assignment of each rank, on the first rank."""
         if self._is_per_rank:
-            plan = plan_pieces(prepared, pieces_by_rank(gathered, names, prepared.to_write), self._options)
+            plan = plan_pieces(prepared, pieces_by_rank(ranked, names, prepared.to_write), self._options)
         else:
             plan = plan_whole(prepared, self._options)
         assignments: list[UploadAssignment] | list[FillAssignment]
@@ -63,7 +62,7 @@ class RankSave:
             self._destination = store = StoreDestination(RemotePath.of(self._path), plan, self._options)
             store.open()
             self._own_files = plan.files
-            shares = assign_files(gathered, names, plan.files)
+            shares = assign_files(ranked, names, plan.files)
             assignments = [UploadAssignment(store.upload_spec.for_files(files), files) for files in shares]
         else:
             self._destination = directory = DirectoryDestination(self._path, plan, self._options)
@@ -72,24 +71,22 @@ class RankSave:
             own = {name: tensor for name, tensor in prepared.to_write.items() if name not in names.values()}
             self._own_digests = write_own(reservation, own, durable=self._options.durable, beat=directory.refresh)
             assign = assign_pieces if self._is_per_rank else assign_tensors
-            assignments = assign(gathered, names, reservation)
+            assignments = assign(ranked, names, reservation)
         return [msgspec.msgpack.encode(assignment) for assignment in assignments]
 
-    def stage(self, plan: SavePlan, planner: SavePlanner, assignment: bytes, ranks: RankStore) -> dict[str, bytes]:
+    def stage(self, parts: Sequence[Part], assignment: bytes, ranks: Rendezvous) -> dict[str, bytes]:
         """Write the share of this rank, wait until all ranks have, and return what the first rank collects."""
         assigned = msgspec.msgpack.decode(assignment, type=Assignment)
         if isinstance(assigned, UploadAssignment):
-            return self._upload(plan, planner, assigned, ranks)
-        return self._fill(plan, planner, assigned, ranks)
+            return self._upload(parts, assigned, ranks)
+        return self._fill(parts, assigned, ranks)
 
-    def _fill(
-        self, plan: SavePlan, planner: SavePlanner, assigned: FillAssignment, ranks: RankStore
-    ) -> dict[str, bytes]:
+    def _fill(self, parts: Sequence[Part], assigned: FillAssignment, ranks: Rendezvous) -> dict[str, bytes]:
         def beat() -> None:
             ranks.beat()
             self._refresh()
 
-        digests = write_parts(plan, planner, assigned, durable=self._options.durable, beat=beat)
+        digests = write_parts(parts, assigned, durable=self._options.durable, beat=beat)
         # A tensor of several ranks can be digested only when each has written its parts of it.
         ranks.barrier("written", self._refresh)
         digests |= digest_parts(assigned, beat)
@@ -100,14 +97,12 @@ class RankSave:
         if self._destination is not None:
             self._destination.refresh()
 
-    def _upload(
-        self, plan: SavePlan, planner: SavePlanner, assigned: UploadAssignment, ranks: RankStore
-    ) -> dict[str, bytes]:
+    def _upload(self, parts: Sequence[Part], assigned: UploadAssignment, ranks: Rendezvous) -> dict[str, bytes]:
         uploaded: dict[str, bytes] = {}
         for file, items in assigned.files.items():
             self._sent.append(assigned.spec.name_of(file))  # before it is sent: a failed upload may have arrived
-            parts = {name: part_to_write(name, plan.items[item], planner, ranks.beat) for name, item in items.items()}
-            to_write = {**self._own_files.get(file, {}), **parts}
+            of_rank = {name: part_to_write(parts[item], ranks.beat) for name, item in items.items()}
+            to_write = {**self._own_files.get(file, {}), **of_rank}
             result = assigned.spec.upload(RemotePath.of(self._path), file, to_write, lambda _: ranks.beat())
             uploaded[file] = msgspec.msgpack.encode(result)
         ranks.barrier("sent")

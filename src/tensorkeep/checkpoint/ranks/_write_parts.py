@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import ExitStack
 from typing import Any, Final
 
-from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
-
 from tensorkeep.arrays import TensorToWrite
-from tensorkeep.checkpoint import Reservation
+from tensorkeep.checkpoint.ranks._assignments import FillAssignment, PartToWrite, TensorToDigest
+from tensorkeep.checkpoint.ranks._parts import Part, nbytes_of, write_block
+from tensorkeep.checkpoint.saving import Reservation
 from tensorkeep.digests import new_hasher
 from tensorkeep.errors import SourceMissingError
-from tensorkeep.integrations.distributed._assignments import FillAssignment, PartToWrite, TensorToDigest
-from tensorkeep.integrations.distributed._global_plan import region_of
-from tensorkeep.integrations.distributed._local_objects import tensor_data_of
-from tensorkeep.integrations.distributed._tensor_parts import blocks_of, part_of, write_block
 from tensorkeep.parallel import Workers
 from tensorkeep.tensors import Digesting
 from tensorkeep.transport import ByteRange, Reserved, ReservedFile, open_source
@@ -58,34 +54,26 @@ class _Files:
                 waiting.result()
 
 
-def write_parts(
-    plan: SavePlan, planner: SavePlanner, assigned: FillAssignment, *, durable: bool, beat: _Beat
-) -> dict[str, bytes]:
+def write_parts(parts: Sequence[Part], assigned: FillAssignment, *, durable: bool, beat: _Beat) -> dict[str, bytes]:
     """Write the parts of this rank, and return the digests of tensors that it has whole."""
     with ExitStack() as stack, Digesting() as digesting:
         files = _Files(assigned.files, stack)
-        parts = sorted(assigned.parts, key=lambda part: (part.place.file, part.place.start))
-        for part in parts:
-            _write(plan, planner, part, files, digesting, beat)
+        in_order = sorted(assigned.parts, key=lambda part: (part.place.file, part.place.start))
+        for part in in_order:
+            _write(parts[part.item], part, files, digesting, beat)
         if durable:
             files.sync(beat)
-        whole = (part.name for part in parts if part.is_whole)
+        whole = (part.name for part in in_order if part.is_whole)
         return dict(zip(whole, digesting.digests(), strict=True))
 
 
-def _write(
-    plan: SavePlan, planner: SavePlanner, assigned: PartToWrite, files: _Files, digesting: Digesting, beat: _Beat
-) -> None:
-    item = plan.items[assigned.item]
-    part = part_of(assigned.name, item, planner)
-    region, shape = region_of(item), tuple(tensor_data_of(item).size)
+def _write(part: Part, assigned: PartToWrite, files: _Files, digesting: Digesting, beat: _Beat) -> None:
     file, start = files[assigned.place.file], assigned.place.start
     if not assigned.is_whole:
-        for block, content in blocks_of(assigned.name, part, region):
-            write_block(file, start, shape, block, content, beat)
+        for block, content in part.blocks():
+            write_block(file, start, part.shape, block, content, beat)
         return
-    contents = (content for _, content in blocks_of(assigned.name, part, region))
-    _write_through(file, start, region.n_elements * part.element_size(), contents, digesting, beat)
+    _write_through(file, start, nbytes_of(part), (content for _, content in part.blocks()), digesting, beat)
 
 
 def _write_through(
