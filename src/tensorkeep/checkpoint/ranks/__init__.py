@@ -1,11 +1,11 @@
 """Several processes, called ranks, save one checkpoint together, whatever library their arrays are of.
 
-The library says which rank has which part of which tensor, gives the bytes of parts, and lends the ranks a store of
+The library says which rank has which part of a tensor, gives the bytes of parts, and lends the ranks a store of
 small values. The rest is here.
 
 - `_key_values`: the store that ranks share, as a protocol.
 - `_rendezvous`: what the ranks of a save exchange while they write.
-- `_rank_plan`: which rank has which part of which tensor. Pure.
+- `_rank_plan`: which rank has which part of a tensor. Pure.
 - `_assignments`: what each rank writes and reads. Pure.
 - `_parts`: a part of a tensor, as a protocol, and its places in a file.
 - `_write_parts`: what a rank writes into files that all ranks see.

@@ -1,4 +1,4 @@
-"""Which rank has which part of which tensor. Pure."""
+"""Which rank has which part of a tensor. Pure."""
 
 from __future__ import annotations
 
