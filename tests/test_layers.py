@@ -37,6 +37,7 @@ LAYERS = (
         "models",
         "training",
         "server",
+        "viewing",
         "compat",
     ),
     *("torch", "numpy", "flax", "tensorflow", "mlx", "paddle", "install", "integrations", "", "cli", "__main__"),

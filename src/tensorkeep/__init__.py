@@ -45,6 +45,7 @@
     tensorkeep.models        checkpoints into models            tensorkeep.torch.load_into
     tensorkeep.training      whole training states              tensorkeep.torch.capture and restore
     tensorkeep.server        a directory over HTTP              tensorkeep serve
+    tensorkeep.viewing       a checkpoint in a browser          tensorkeep view
 
 `import tensorkeep` imports none of these: names are resolved on first use.
 """
@@ -211,6 +212,7 @@ _MODULES = (
     "torch",
     "training",
     "transport",
+    "viewing",
 )
 """The public modules."""
 

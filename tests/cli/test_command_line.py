@@ -33,6 +33,7 @@ def test_the_installed_command_and_the_module_are_one() -> None:
 COMMANDS = (
     "inspect",
     "slice",
+    "view",
     "verify",
     "scan",
     "convert",
@@ -73,6 +74,7 @@ def test_the_list_of_commands_is_not_cut(run: Any, width: str) -> None:
     summaries = [
         "  inspect  Show what is in a checkpoint.",
         "  slice    Show or save a part of one tensor.",
+        "  view     Look at a checkpoint in a browser.",
         "  verify   Check every byte of a checkpoint.",
         "  scan     List what files would run elsewhere.",
         "  diff     Compare two checkpoints.",

@@ -26,6 +26,7 @@ from tensorkeep.checkpoint import save_folder, verify_folder
 from tensorkeep.errors import TensorkeepError, UnsupportedError
 from tensorkeep.integrations import accelerate, distributed, lightning, skorch, transformers
 from tensorkeep.server import Server
+from tensorkeep.viewing import Viewer
 from tests.support.integrations.skorch.nets import Layers, X, Y
 from tests.support.integrations.transformers.tiny_trainers import gpt2, trainer
 from tests.support.remote.s3_bucket import KEYS, Bucket
@@ -35,6 +36,7 @@ MODULES = (
     "tensorkeep.torch",
     "tensorkeep.numpy",
     "tensorkeep.server",
+    "tensorkeep.viewing",
     *(
         f"tensorkeep.integrations.{name}"
         for name in ("accelerate", "distributed", "lightning", "skorch", "transformers")
@@ -120,6 +122,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "tensorkeep.checkpoint.save_folder": folder,
     "tensorkeep.checkpoint.verify_folder": verify_folder,
     "tensorkeep.server.Server": served,
+    "tensorkeep.viewing.Viewer": lambda url: Viewer(url).close(),
     "skorch.Checkpoint": lambda url: net(skorch.Checkpoint(dirname=url, monitor=None)).fit(X, Y),
     "skorch.TrainEndCheckpoint": lambda url: net(skorch.TrainEndCheckpoint(dirname=url)).fit(X, Y),
     "skorch.save_params": lambda url: skorch.save_params(net().initialize(), f_params=f"{url}.safetensors"),

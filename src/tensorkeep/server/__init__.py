@@ -9,16 +9,24 @@
 - `_answers`: the answer to a request; no network.
 - `_sending`: sends parts of files to sockets.
 - `_connections`: limits connections, and closes idle ones when there are too many.
+- `_listening`: a socket that listens.
 - `_served`: a line of the access log.
 - `_server`: the server itself, over aiohttp, which is imported when a server is made.
 """
 
+from tensorkeep.server._access import is_loopback, names_this_machine
 from tensorkeep.server._connections import raise_descriptor_limit
+from tensorkeep.server._listening import BACKLOG, host_of_url, listening_socket
 from tensorkeep.server._served import Served
 from tensorkeep.server._server import Server
 
 __all__ = [
+    "BACKLOG",
     "Served",
     "Server",
+    "host_of_url",
+    "is_loopback",
+    "listening_socket",
+    "names_this_machine",
     "raise_descriptor_limit",
 ]

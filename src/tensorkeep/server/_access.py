@@ -43,7 +43,7 @@ class Access(msgspec.Struct, frozen=True):
         """Return the status that refuses a request; None if it is allowed."""
         if self.token is not None:
             return None if _knows(self.token, headers.get("authorization", "")) else 401
-        return 421 if self.only_local and not _is_local(headers.get("host", _LOCAL)) else None
+        return 421 if self.only_local and not names_this_machine(headers.get("host", _LOCAL)) else None
 
 
 def _knows(token: str, credentials: str) -> bool:
@@ -62,7 +62,8 @@ def _knows(token: str, credentials: str) -> bool:
     return hmac.compare_digest(given.strip().encode(errors="replace"), token.encode())
 
 
-def _is_local(host: str) -> bool:
+def names_this_machine(host: str) -> bool:
+    """Say whether a Host header names this machine by a loopback address or `localhost`."""
     found = _match_host(host)
     if found is None:
         return False

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import os
-import socket
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,6 +16,7 @@ from tensorkeep.errors import MissingDependencyError, SourceMissingError, Unsupp
 from tensorkeep.server._access import Access, is_loopback
 from tensorkeep.server._answers import Answer, Question, Site, answer_to
 from tensorkeep.server._connections import Connections, affordable_connections
+from tensorkeep.server._listening import BACKLOG, host_of_url, listening_socket
 from tensorkeep.server._sending import Sending
 from tensorkeep.server._served import Served
 from tensorkeep.transport import local_path
@@ -25,9 +24,6 @@ from tensorkeep.transport import local_path
 if TYPE_CHECKING:
     from aiohttp import web
 
-
-_BACKLOG: Final = 1024
-"""Connections the system queues until we accept them."""
 
 _GRACE_S: Final = 1.0
 """Seconds that running answers get when the server stops; bodies of files are cut at once."""
@@ -98,7 +94,7 @@ class Server:
         self.connections = affordable_connections(connections)
         self._patience_s = patience_s
         self._on_served = on_served
-        self._socket = _listening(host, port)
+        self._socket = listening_socket(host, port)
         address, bound = self._socket.getsockname()[:2]
         self.is_local = is_loopback(address)
         try:
@@ -108,7 +104,7 @@ class Server:
         except BaseException:
             self._socket.close()
             raise
-        self.url = f"http://{_name_of(host, address)}:{bound}/"
+        self.url = f"http://{host_of_url(host, address)}:{bound}/"
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
@@ -155,7 +151,7 @@ class Server:
             auto_decompress=False,  # request bodies are discarded
         )
         self._connections = Connections(server, self.connections)
-        listener = await loop.create_server(self._connections, sock=self._socket, backlog=_BACKLOG)
+        listener = await loop.create_server(self._connections, sock=self._socket, backlog=BACKLOG)
         begun.set_result(lambda: _call_in(loop, stopping.set))
         try:
             await stopping.wait()
@@ -269,25 +265,6 @@ def _refuse_strangers(host: str) -> NoReturn:
         found=host,
         hint="token= (--token) lets in those who send it; public=True (--public) lets in everyone",
     )
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens."""
-    with as_transport_error("could not listen", f"{host}:{port}"):
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, *_, address = min(found, key=lambda each: each[0] != socket.AF_INET)
-        has_both = family == socket.AF_INET6 and address[0] == "::" and socket.has_dualstack_ipv6()
-        try:
-            return socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=has_both)
-        except OSError as error:  # Python's text repeats the address
-            raise OSError(error.errno, os.strerror(error.errno or 0)) from None
-
-
-def _name_of(host: str, address: str) -> str:
-    """Return the host of the URL that clients use."""
-    if ipaddress.ip_address(address.partition("%")[0]).is_unspecified:
-        return socket.gethostname()
-    return f"[{host}]" if ":" in host else host
 
 
 def _check_aiohttp() -> None:

@@ -24,7 +24,7 @@ from tensorkeep.store._record import StepRecord
 from tensorkeep.store._retention import Retention, best_steps
 from tensorkeep.store._rules import RetentionWarning
 from tensorkeep.store._rules_file import RULES_NAME
-from tensorkeep.store._steps import Condition, Step, StepFiles, StepListing
+from tensorkeep.store._steps import Condition, Step, StepFiles, StepListing, is_store
 from tensorkeep.store._store import CheckpointStore
 
 __all__ = [
@@ -41,5 +41,6 @@ __all__ = [
     "StepRecord",
     "best_steps",
     "group_tensors",
+    "is_store",
     "load_newest_whole",
 ]

@@ -26,7 +26,7 @@ from tensorkeep.layout import index_name
 from tensorkeep.phrases import listed
 from tensorkeep.store._names import BASE_NAME, step_name, step_of
 from tensorkeep.store._record import StepRecord, read_record
-from tensorkeep.transport import finish_pending_commit
+from tensorkeep.transport import finish_pending_commit, is_remote
 
 Condition = Literal["whole", "damaged", "incomplete", "foreign", "unreadable"]
 """`whole`: the shard index and all headers are as saved, and all files have their size. `damaged`: they are not.
@@ -178,6 +178,11 @@ def list_names(root: str) -> list[str]:
             return os.listdir(root)
     except SourceMissingError:
         return []
+
+
+def is_store(path: str) -> bool:
+    """Say whether a path is a directory of steps."""
+    return not is_remote(path) and os.path.isdir(path) and any(step_of(name) is not None for name in list_names(path))
 
 
 def open_step(path: str, options: OpenOptions) -> Checkpoint:

@@ -1,7 +1,7 @@
 """All commands, one file each. What they do is in the library, and what they share in the folders beside this one.
 
 - `_groups`: their names, and the groups in which the help shows them.
-- `looking/`: `inspect`, `slice`.
+- `looking/`: `inspect`, `slice`, `view`.
 - `checking/`: `verify`, `diff`, `scan`. Their exit codes are answers.
 - `writing/`: `convert`, `export`, `reshard`, `merge`, `edit`.
 - `stores/`: `list`, `prune`.

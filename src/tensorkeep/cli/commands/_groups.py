@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from tensorkeep.cli.commands.checking import diff, scan, verify
-from tensorkeep.cli.commands.looking import inspect, slice_tensor
+from tensorkeep.cli.commands.looking import inspect, slice_tensor, view
 from tensorkeep.cli.commands.programs import AS_TYPED, install_hook, run
 from tensorkeep.cli.commands.sharing import fetch, serve
 from tensorkeep.cli.commands.stores import list_steps, prune
@@ -26,7 +26,7 @@ class Command(NamedTuple):
 
 
 GROUPS: Final[dict[str, list[Command]]] = {
-    "Look inside": [Command("inspect", inspect), Command("slice", slice_tensor)],
+    "Look inside": [Command("inspect", inspect), Command("slice", slice_tensor), Command("view", view)],
     "Check": [Command("verify", verify), Command("scan", scan), Command("diff", diff)],
     "Write": [
         Command("convert", convert),

@@ -1,0 +1,61 @@
+"""`tensorkeep view`: look at a checkpoint in a browser."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import webbrowser
+from typing import Annotated
+
+import typer
+
+import tensorkeep
+from tensorkeep.cli.inputs import Variant
+from tensorkeep.cli.terminal import show, show_warning
+
+
+def view(
+    path: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATH_OR_URL",
+            help="A file of tensors, a directory, an index, or the directory of a CheckpointStore.",
+            show_default=False,
+        ),
+    ],
+    other: Annotated[
+        str | None,
+        typer.Argument(metavar="OTHER", help="A second one, to compare it with.", show_default=False),
+    ] = None,
+    *,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page in the browser, or only print its address.")
+    ] = True,
+    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", metavar="NUMBER", help="The port; 0 takes any free one.")] = 0,
+    variant: Variant = None,
+) -> None:
+    """Look at a checkpoint in a browser.
+
+    A page on this machine shows the tree of tensors, their numbers as statistics, histograms and heatmaps, what else
+    was saved, and how two checkpoints or two steps of a store differ. Only headers are read at first, and of tensors
+    what the page shows. Nothing is changed, and nothing from a file is run.
+
+    The address holds a secret; without it, nobody can look. Ctrl-C stops.
+    """
+    with tensorkeep.viewing.Viewer(path, other, host=host, port=port, variant=variant) as viewer:
+        is_over = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda number, _: _end(is_over, number))
+        show([[("viewing at ", ""), (viewer.url, "module")]])
+        if not viewer.is_local:
+            show_warning("everyone who sees the address can look, and it crosses the network unencrypted")
+        if browser:
+            webbrowser.open(viewer.url)
+        is_over.wait()
+
+
+def _end(is_over: threading.Event, number: int) -> None:
+    """Stop; a second signal stops at once."""
+    signal.signal(number, signal.default_int_handler)
+    is_over.set()
