@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LINES: Final = "application/x-ndjson; charset=utf-8"
 
 _N_WORKING: Final = 2
-"""Works at a time, each of which may have threads of its own; others wait."""
+"""Works at a time; each may have threads of its own, and others wait."""
 
 _MAX_STREAMS: Final = 16
 """Streams at a time, with those that wait."""
