@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import fsspec
 import numpy as np
 import pytest
+import torch
 
 import tensorkeep
 from tensorkeep.errors import TransportError
@@ -68,6 +69,11 @@ class KindContract:
 
     def test_all_of_it_is_loaded(self, path: Path) -> None:
         assert_equal(tensorkeep.load(path, engine=self.engine), self.arrays)
+
+    def test_a_framework_is_meant_for_all_of_it(self, path: Path) -> None:
+        loaded = tensorkeep.load(path, framework="torch", engine=self.engine)
+        assert_equal(loaded, self.arrays)
+        assert {type(tensor) for tensor in loaded.values()} == {torch.Tensor}
 
     def test_loading_says_how_far_it_is(self, path: Path) -> None:
         for load in (tensorkeep.load, load_opened):

@@ -9,7 +9,7 @@ from tensorkeep.buffers import Buffer
 from tensorkeep.digests import new_hasher
 from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME
 from tensorkeep.errors import IntegrityError
-from tensorkeep.tensors import LazyTensor
+from tensorkeep.tensors import LazyTensor, stored_bytes
 
 
 class WatchedTensor(TensorToWrite, frozen=True):
@@ -54,13 +54,4 @@ def described(lazy: LazyTensor) -> TensorToWrite:
     dtype = ALL_BY_NAME.get(lazy.dtype)
     if dtype is None or dtype.name in BY_NAME:
         return lazy.tensor_to_write()
-    return StreamedTensor(dtype, lazy.shape, lazy.nbytes, lambda: _runs(lazy))
-
-
-def _runs(lazy: LazyTensor) -> Iterator[Buffer]:
-    """Yield the bytes of a tensor run by run."""
-    reader = lazy.reader.with_framework("numpy")
-    length = reader.run_length(lazy.entry)
-    for start in range(0, lazy.n_elements, length):
-        run = reader.read_run(lazy.name, lazy.entry, start, min(start + length, lazy.n_elements))
-        yield memoryview(run).cast("B")
+    return StreamedTensor(dtype, lazy.shape, lazy.nbytes, lambda: stored_bytes(lazy))

@@ -40,6 +40,7 @@ from tensorkeep.tensors.lazy import (
     nothing_chosen,
     renamed_state,
     selectors_of,
+    stored_bytes,
     tensors_html,
 )
 from tensorkeep.tensors.readers import (
@@ -132,6 +133,7 @@ __all__ = [
     "selectors_of",
     "serialize_tensors",
     "shard_range",
+    "stored_bytes",
     "stored_pieces",
     "tensors_html",
     "ties_as_text",

@@ -352,3 +352,23 @@ def test_memory_stays_bounded_however_large_tensors_are(tmp_path):
     peak, n_different, max_abs = done.stdout.split()
     assert (int(n_different), float(max_abs)) == (1, 2.0)
     assert int(peak) < 160, "a mapped window of each file, 64 MiB, and a few pieces"
+
+
+@pytest.mark.parametrize("order", ["C", "F", ">"])
+def test_complex128_is_compared_however_it_is_stored(tmp_path: Path, order: str) -> None:
+    a = np.arange(12).reshape(3, 4) * (1 + 2j)
+    b = a.copy()
+    b[1, 2] += 3 - 4j
+    for name, array in {"a": a, "b": b}.items():
+        other = array.astype(">c16") if order == ">" else np.asarray(array, order=order)
+        np.savez(tmp_path / f"{name}.npz", plain=array, other=other)
+
+    with tensorkeep.open(tmp_path / "a.npz") as file_a, tensorkeep.open(tmp_path / "b.npz") as file_b:
+        plain, other = file_a["plain"], file_b["other"]
+        assert _compare.have_equal_bytes(file_b["plain"], other, lambda _: None)
+        assert not _compare.have_equal_bytes(plain, other, lambda _: None)
+    found = tensorkeep.diff(tmp_path / "a.npz", tmp_path / "b.npz")
+    assert [(each.name, each.numbers.n_different, each.numbers.max_abs) for each in found.changed] == [
+        ("other", 1, 5.0),
+        ("plain", 1, 5.0),
+    ]

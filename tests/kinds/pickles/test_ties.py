@@ -166,3 +166,38 @@ def test_another_word_is_refused() -> None:
             tensorkeep.load(content, ties="keep")
         with pytest.raises(UnsupportedError, match="ties 'keep' is invalid"):
             tensorkeep.open(content).load_tree(ties="keep")
+
+
+@pytest.mark.parametrize("ties", ["share", "copy"])
+@pytest.mark.parametrize("only", [None, "weights*"])
+def test_a_framework_is_meant_for_arrays_too(tmp_path: Path, ties: str, only: str | None) -> None:
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    state = {
+        "weights": {"a": array, "same": array, "turned": array.T, "big": array.astype(">f4")},
+        "lr": np.float32(1),
+    }
+    path = tmp_path / "m.pdparams"
+    path.write_bytes(pickle.dumps(state, protocol=4))
+    seen: list[tuple[int, int]] = []
+
+    loaded = tensorkeep.load(
+        path, only=only, ties=ties, framework="torch", progress=lambda done, total: seen.append((done, total))
+    )
+
+    weights = loaded["weights"]
+    assert {type(tensor) for tensor in weights.values()} == {torch.Tensor}
+    assert all(np.array_equal(weights[name].numpy(), state["weights"][name]) for name in weights)
+    assert (weights["a"] is weights["same"]) == (ties == "share")
+    assert seen[-1][0] == seen[-1][1] >= array.nbytes
+    if only is None:
+        assert type(loaded["lr"]) is np.float32
+
+
+def test_as_it_was_saved_an_array_is_an_array(tmp_path: Path) -> None:
+    torch.save({"t": torch.ones(2), "a": np.ones(2)}, tmp_path / "m.pt")
+
+    with tensorkeep.open(tmp_path / "m.pt", framework="torch") as file:
+        tree = file.load_tree()
+    assert (type(tree["t"]), type(tree["a"])) == (torch.Tensor, np.ndarray)
+    loaded = tensorkeep.load(tmp_path / "m.pt", framework="torch")
+    assert (type(loaded["t"]), type(loaded["a"])) == (torch.Tensor, torch.Tensor)

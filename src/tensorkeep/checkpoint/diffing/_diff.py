@@ -14,9 +14,8 @@ import msgspec
 
 from tensorkeep.checkpoint._open import open_checkpoint
 from tensorkeep.checkpoint.diffing._html import changed_tensors, folded_names, folded_values, tensor_row
-from tensorkeep.checkpoint.diffing._numbers import NumberDiff, compare_numbers, have_equal_bytes
+from tensorkeep.checkpoint.diffing._numbers import NumberDiff, compare_numbers, have_equal_bytes, have_numbers
 from tensorkeep.checkpoint.diffing._states import DataDiff, data_diffs, tie_diffs
-from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import FormatError, LimitError, TensorNotFoundError
 from tensorkeep.kinds import Opened
 from tensorkeep.markup import page
@@ -307,7 +306,7 @@ def _must_be_read(pair: _Pair) -> bool:
         return False
     if a.dtype == b.dtype:
         return not pair.is_promised_equal
-    return a.dtype in BY_NAME and b.dtype in BY_NAME
+    return have_numbers(a, b)
 
 
 def _have_equal_digests(a: LazyTensor, b: LazyTensor) -> bool:
@@ -334,7 +333,7 @@ def _compare(a: LazyTensor, b: LazyTensor, meter: ProgressMeter) -> TensorDiff |
 
     if (a.dtype, a.nbytes) == (b.dtype, b.nbytes) and have_equal_bytes(a, b, report):
         return None
-    numbers = compare_numbers(a, b, report) if a.dtype in BY_NAME else None
+    numbers = compare_numbers(a, b, report) if have_numbers(a, b) else None
     report(a.nbytes)
     return _tensor_diff(a, b, a.dtype != b.dtype and _have_equal_digests(a, b), numbers)
 

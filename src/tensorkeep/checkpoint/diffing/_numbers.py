@@ -11,9 +11,9 @@ import msgspec
 from tensorkeep.arrays import adapter_for
 from tensorkeep.arrays.elements import equal_bytes
 from tensorkeep.buffers import Buffer
-from tensorkeep.dtypes import BY_NAME, DType
+from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME, DType
 from tensorkeep.entries import TensorEntry
-from tensorkeep.tensors import LazyTensor
+from tensorkeep.tensors import LazyTensor, stored_bytes
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -62,6 +62,12 @@ def have_equal_bytes(a: LazyTensor, b: LazyTensor, report: _Report) -> bool:
     return True
 
 
+def have_numbers(a: LazyTensor, b: LazyTensor) -> bool:
+    """Whether the numbers of two tensors can be compared: NumPy or ml_dtypes has their dtypes."""
+    dtypes = ALL_BY_NAME.get(a.dtype), ALL_BY_NAME.get(b.dtype)
+    return all(dtype is not None and (dtype.name in BY_NAME or dtype.numpy) for dtype in dtypes)
+
+
 def compare_numbers(a: LazyTensor, b: LazyTensor, report: _Report) -> NumberDiff:
     """Compare two tensors element by element.
 
@@ -69,7 +75,7 @@ def compare_numbers(a: LazyTensor, b: LazyTensor, report: _Report) -> NumberDiff
     """
     import numpy as np
 
-    dtype_a, dtype_b = BY_NAME[a.dtype], BY_NAME[b.dtype]
+    dtype_a, dtype_b = ALL_BY_NAME[a.dtype], ALL_BY_NAME[b.dtype]
     tally = _Tally()
     with _Bytes(a) as left, _Bytes(b) as right, np.errstate(all="ignore"):
         for start in range(0, a.n_elements, _N_AT_ONCE):
@@ -89,10 +95,7 @@ class _Bytes:
     """
 
     def __init__(self, lazy: LazyTensor) -> None:
-        source, span = lazy.source, lazy.span
-        self._pieces: Iterator[Buffer] = (
-            lazy.tensor_to_write().buffers() if source is None or span is None else source.pieces(span)
-        )
+        self._pieces = _pieces(lazy)
         self._rest = memoryview(b"")
 
     def __enter__(self) -> Self:
@@ -134,10 +137,19 @@ class _Bytes:
         return self._rest
 
 
+def _pieces(lazy: LazyTensor) -> Iterator[Buffer]:
+    source, span = lazy.source, lazy.span
+    if source is not None and span is not None:
+        return source.pieces(span)
+    return lazy.tensor_to_write().buffers() if lazy.dtype in BY_NAME else stored_bytes(lazy)
+
+
 def _numbers(data: bytearray, dtype: DType, n_elements: int) -> _Numbers:
     """Decode bytes into numbers: narrow floats become F32, which holds all of them; booleans become 0 and 1."""
     import numpy as np
 
+    if dtype.name not in BY_NAME:
+        return np.frombuffer(data, dtype.numpy)
     entry = TensorEntry("U8" if dtype.name == "BOOL" else dtype.name, (n_elements,), (0, len(data)))
     elements: _Numbers = adapter_for("numpy").views(data, {"": entry}, 0)[""]
     if dtype.name == "BOOL":

@@ -14,8 +14,9 @@ from typing import Any, Final
 
 import msgspec
 
-from tensorkeep.checkpoint import load, verify
+from tensorkeep.checkpoint import open_checkpoint, verify
 from tensorkeep.errors import FormatError, SourceMissingError, as_transport_error
+from tensorkeep.formats.pickles import Dangerous
 from tensorkeep.integrations.accelerate._files import Process, Shared, files_of, numbered
 from tensorkeep.integrations.accelerate._loaders import Place, Seeding, place_of, stateful
 from tensorkeep.kinds import refuse
@@ -53,15 +54,14 @@ def check_old(folder: str, n_expected: Mapping[str, int]) -> None:
 def read_old_shared(folder: str) -> Shared:
     """Read the states that all processes share."""
     return Shared(**{
-        part: [load(path, framework="torch") for path in files_of(folder, *patterns)]
-        for part, patterns in _SHARED.items()
+        part: [_read(path) for path in files_of(folder, *patterns)] for part, patterns in _SHARED.items()
     })
 
 
 def read_old_process(folder: str, number: int, loaders: Sequence[Any]) -> Process:
     """Read the state of one process."""
     path = os.path.join(folder, numbered(_RANDOM, number))
-    states = load(path, framework="torch")
+    states = _read(path)
     try:
         rng = _rng(states)
     except (LookupError, TypeError, ValueError, OverflowError) as error:
@@ -72,12 +72,18 @@ def read_old_process(folder: str, number: int, loaders: Sequence[Any]) -> Proces
         rng=rng,
         generators=None,
         stateful={
-            name: load(path, framework="torch")
+            name: _read(path)
             for name in stateful(loaders)
             if os.path.isfile(path := os.path.join(folder, numbered(_STATEFUL, int(name))))
         },
         places=[_place(folder, number, loader) for number, loader in enumerate(loaders)],
     )
+
+
+def _read(path: str, *, dangerous: Dangerous = "refuse") -> Any:
+    """Load a file, torch's tensors as such and NumPy's arrays as such."""
+    with open_checkpoint(path, framework="torch", dangerous=dangerous) as opened:
+        return opened.load_tree()
 
 
 def _rng(states: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,7 +98,7 @@ def _place(folder: str, number: int, loader: Any) -> Place:
     path = os.path.join(folder, numbered(_SAMPLER, number))
     if not os.path.isfile(path):
         return place
-    sampler = load(path, framework="torch", dangerous="record")
+    sampler = _read(path, dangerous="record")
     try:
         return Place(place.epoch, msgspec.convert(sampler.state, Seeding))
     except (AttributeError, msgspec.ValidationError) as error:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import torch
 
-from tensorkeep.checkpoint import load
+from tensorkeep.checkpoint import load, open_checkpoint
 from tensorkeep.errors import StateDictMismatchError
 from tensorkeep.tensors import save
 from tensorkeep.training import capture, restore, rng_of
@@ -128,7 +128,8 @@ def _converted(pickled: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unpickled(checkpoint: str, name: str) -> Any:
-    return load(os.path.join(checkpoint, name), framework="torch")
+    with open_checkpoint(os.path.join(checkpoint, name), framework="torch") as opened:
+        return opened.load_tree()  # NumPy's states stay NumPy's
 
 
 def _warn(checkpoint: str, found: str) -> None:

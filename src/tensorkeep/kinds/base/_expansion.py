@@ -15,7 +15,7 @@ def refuse_expansion(nbytes: int, stored_nbytes: int, path: str, hint: str) -> N
     """Refuse tensors of so many bytes from files of so many bytes."""
     if nbytes > max(MAX_EXPANDED_NBYTES, _MAX_TIMES_FILE * stored_nbytes):
         raise LimitError(
-            "the tensors take many times the size of the file, since they share its bytes",
+            "the tensors take many times the size of the file",
             path=path,
             expected=f"at most {_MAX_TIMES_FILE} times {stored_nbytes:,} bytes",
             found=f"{nbytes:,}",

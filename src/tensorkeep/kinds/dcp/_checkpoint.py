@@ -272,16 +272,17 @@ class DistributedCheckpoint(Opened):
             IntegrityError: If a part of a tensor is missing from its file, or has another dtype or shape.
             TransportError: If the bytes cannot be read, or the checkpoint is closed.
         """
-        self._check_open()
-        names = [*self._tensors, *self._values] if only is None else self._chosen(selectors_of(only))
-        chosen = {name: self._tensors[name] for name in names if name in self._tensors}
-        tensors = load_with_progress(chosen, progress)
-        values = {name: self._values[name].load_tree(ties=ties) for name in names if name in self._values}
-        return _nested({**tensors, **values}, self._state.paths)
+        return self.load_state(LoadOptions(only, ties=ties, progress=progress))
 
     def load_state(self, options: LoadOptions) -> Any:
         """Load the saved state or a part of it."""
-        return self.load_tree(only=options.only, ties=options.ties, progress=options.progress)
+        self._check_open()
+        names = [*self._tensors, *self._values] if options.only is None else self._chosen(selectors_of(options.only))
+        chosen = {name: self._tensors[name] for name in names if name in self._tensors}
+        tensors = load_with_progress(chosen, options.progress)
+        own = LoadOptions(ties=options.ties, framework=options.framework)
+        values = {name: self._values[name].load_state(own) for name in names if name in self._values}
+        return _nested({**tensors, **values}, self._state.paths)
 
     def _chosen(self, selectors: list[Selector]) -> list[str]:
         """Return the names that are selected themselves or by a container that they are in."""

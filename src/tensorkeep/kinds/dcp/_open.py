@@ -10,26 +10,22 @@ from typing import Final
 import msgspec
 
 from tensorkeep.dtypes import ALL_BY_NAME
-from tensorkeep.errors import IntegrityError, LimitError, SourceMissingError, TensorkeepError, UnsafeError
+from tensorkeep.errors import IntegrityError, SourceMissingError, TensorkeepError, UnsafeError
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, Unknown
 from tensorkeep.formats.safetensors import read_header
-from tensorkeep.kinds.base import OpenOptions
+from tensorkeep.kinds.base import OpenOptions, refuse_expansion
 from tensorkeep.kinds.dcp._checkpoint import DistributedCheckpoint
 from tensorkeep.kinds.dcp._files import ChunkFiles
 from tensorkeep.kinds.dcp._location import DistributedLocation
 from tensorkeep.kinds.dcp._metadata import SavedState, merged, saved_state
 from tensorkeep.kinds.dcp._shards import state_of_shards
 from tensorkeep.kinds.pickles import pickle_over
-from tensorkeep.limits import MAX_EXPANDED_NBYTES
 from tensorkeep.phrases import listed
 from tensorkeep.tensors import LazyTensor, PlacedPiece, assemble
 from tensorkeep.transport import Backend, ByteSource, join, open_source
 
 _TORCH: Final = "torch.distributed.checkpoint."
 """Package of the classes in `.metadata`."""
-
-_MAX_TIMES_FILES: Final = 16
-"""How many times the size of all files their tensors and values may be declared to take."""
 
 
 class FileFault(msgspec.Struct, frozen=True):
@@ -79,7 +75,7 @@ def examine_distributed(location: DistributedLocation, opened: ExitStack, option
         texts = ", ".join(unknown.qualified_name for unknown in unknowns.values())
         raise UnsafeError("names that are not known to be data", path=location.directory, found=texts)
     files, faults = _files(location.directory, state, opened, options.backend)
-    _refuse_expansion(state, files)
+    _refuse_expansion(state, files, location.directory)
     return Examined(state, files, faults, unknowns)
 
 
@@ -170,7 +166,7 @@ def _refuse(faults: list[FileFault], path: str) -> None:
     )
 
 
-def _refuse_expansion(state: SavedState, files: Mapping[str, ByteSource]) -> None:
+def _refuse_expansion(state: SavedState, files: Mapping[str, ByteSource], path: str) -> None:
     """Refuse metadata that declare very many tensors and values in a few bytes."""
     n_bytes = sum(source.nbytes for source in files.values())
     declared = sum(
@@ -179,9 +175,5 @@ def _refuse_expansion(state: SavedState, files: Mapping[str, ByteSource]) -> Non
         for chunk in tensor.chunks
     )
     declared += sum(item.stop - item.start for item in state.values.values())
-    if files and declared > max(MAX_EXPANDED_NBYTES, _MAX_TIMES_FILES * n_bytes):
-        raise LimitError(
-            "`.metadata` declares many times what the files hold",
-            expected=f"at most {_MAX_TIMES_FILES} times {n_bytes:,} bytes",
-            found=f"{declared:,}",
-        )
+    if files:
+        refuse_expansion(declared, n_bytes, path, "Get the metadata again from where the files are from")

@@ -8,6 +8,7 @@
 - `_load`: loads a nested value with its tensors.
 - `_ties`: loads each tensor into its own memory, or refuses tensors that share it.
 - `_data`: a nested value as data that a safetensors file can hold.
+- `_nested`: what a file and a set of files have in common.
 - `_file`: `PickleFile`.
 - `_open`: opens one.
 - `_in_files`: what a conversion needs from several pickles.

@@ -25,14 +25,14 @@ from tensorkeep.kinds.base import (
     LeftOut,
     LoadOptions,
     NestedData,
-    Opened,
     StoredView,
     names_to_check,
     refuse_expansion,
 )
 from tensorkeep.kinds.pickles._data import is_of_pairs, nested_data
 from tensorkeep.kinds.pickles._flat import Leaf, Leaves, leaves_of
-from tensorkeep.kinds.pickles._load import ValueToLoad, part_of_value, whole_value
+from tensorkeep.kinds.pickles._load import arrays_as_tensors, part_of_value, whole_value
+from tensorkeep.kinds.pickles._nested import Loadable, NestedPickles
 from tensorkeep.kinds.pickles._records import (
     LazyRecords,
     is_tensor_like,
@@ -40,9 +40,9 @@ from tensorkeep.kinds.pickles._records import (
     tensor_of,
 )
 from tensorkeep.kinds.pickles._select import NOTHING, selected
-from tensorkeep.kinds.pickles._ties import CopiedValue, copied_value, refuse_shared
+from tensorkeep.kinds.pickles._ties import copied_value, refuse_shared
 from tensorkeep.kinds.pickles._tree import copy_tree
-from tensorkeep.parallel import Progress, ProgressMeter
+from tensorkeep.parallel import Progress
 from tensorkeep.phrases import counted
 from tensorkeep.tensors import (
     LazyTensor,
@@ -50,10 +50,6 @@ from tensorkeep.tensors import (
     Selector,
     TensorView,
     Ties,
-    check_ties,
-    chooser,
-    nothing_chosen,
-    selectors_of,
 )
 from tensorkeep.transport import ByteSource, open_source, split
 
@@ -67,7 +63,7 @@ _FORMS: Final[dict[Form, str]] = {
 _ARCHIVES: Final = ("zip", "torchscript")
 
 
-class PickleFile(Opened):
+class PickleFile(NestedPickles):
     """An open pickle: a mapping of dotted name to `LazyTensor`. Nothing in it was run, and no tensor data were read.
 
     Names are those of a state dict: dict keys and list indices, joined with dots. Tensors that share memory in the
@@ -120,11 +116,6 @@ class PickleFile(Opened):
     def metadata(self) -> dict[str, str]:
         """Free text by key, as a new dict."""
         return dict(self._document.metadata)
-
-    @property
-    def has_tree(self) -> bool:
-        """True: names are parts of the value that was saved."""
-        return True
 
     @property
     def document(self) -> PickleDocument:
@@ -194,8 +185,8 @@ class PickleFile(Opened):
     ) -> Any:
         """Load the saved value or a part of it: nested data with the framework's tensors.
 
-        Tensors that shared memory share it again, and an object in two places is one object again. With torch,
-        sparse, quantized and nested tensors are built after their parts have been checked; with NumPy they are a
+        Tensors that shared memory share it again, and an object in two places is one object again. NumPy arrays stay
+        NumPy arrays; `tensorkeep.load(path, framework="torch")` makes tensors of them as well. With torch, sparse, quantized and nested tensors are built after their parts have been checked; with NumPy they are a
         `CompositeRecord` of arrays.
 
         Args:
@@ -219,18 +210,13 @@ class PickleFile(Opened):
             SharedMemoryError: If tensors share memory and `ties` is `"error"`.
             TransportError: If the bytes cannot be read, or the file is closed.
         """
-        check_ties(ties)
-        self._check_open()
-        selectors = None if only is None else selectors_of(only)
-        value = self.value_to_load(None if selectors is None else chooser(selectors), ties=ties)
-        if value is None:
-            raise nothing_chosen(selectors or [], self, self.path)
-        return value.load(ProgressMeter.of(progress, value.nbytes))
+        return self.load_state(LoadOptions(only, ties=ties, progress=progress))
 
     def value_to_load(
-        self, wanted: Callable[[str], bool] | None, name: str = "", *, ties: Ties = "share"
-    ) -> ValueToLoad | CopiedValue | None:
+        self, wanted: Callable[[str], bool] | None, name: str = "", *, ties: Ties, with_arrays: bool
+    ) -> Loadable | None:
         """Return the saved value, itself called `name`, or its part whose names are wanted; None if none is."""
+        self._check_open()
         document, reader = self._document, self._lazy.reader
         try:
             part = document.value if wanted is None else selected(document.value, wanted, name)
@@ -238,17 +224,16 @@ class PickleFile(Opened):
                 return None
             if ties == "error":
                 refuse_shared(part, self.path)
+            arrays = arrays_as_tensors(part, self._lazy) if with_arrays else {}
             if ties == "copy":
-                copied = copied_value(reader, part, self._lazy.lazy)
+                copied = copied_value(part, self._lazy, arrays)
                 self._refuse_nbytes(copied.nbytes)
                 return copied
-            return whole_value(document, reader) if wanted is None else part_of_value(document, reader, part)
+            if wanted is None:
+                return whole_value(document, reader, arrays)
+            return part_of_value(document, reader, part, arrays)
         except TensorkeepError as error:
             raise error.with_fields(path=self.path) from None
-
-    def load_state(self, options: LoadOptions) -> Any:
-        """Load the saved value or a part of it."""
-        return self.load_tree(options.only, ties=options.ties, progress=options.progress)
 
     def load(self, names: Iterable[str] | None = None, *, progress: Progress | None = None) -> dict[str, Any]:
         """Read whole tensors, each into its own memory; see `LazyTensors.load`. `load_tree` keeps memory shared.
@@ -302,11 +287,6 @@ class PickleFile(Opened):
     def left_out(self) -> list[LeftOut]:
         """Return the objects that are not known to be data."""
         return [LeftOut(name, self.path, unknown.qualified_name) for name, unknown in self.unknowns.items()]
-
-    @property
-    def is_replaceable(self) -> bool:
-        """False: a safetensors file cannot hold every value of a pickle."""
-        return False
 
     def views(self) -> Mapping[str, StoredView]:
         """Return where each tensor is stored."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -28,7 +28,15 @@ from tensorkeep.formats.pickles import (
 )
 from tensorkeep.kinds.pickles._flat import leaves_of
 from tensorkeep.kinds.pickles._keys import joined
-from tensorkeep.kinds.pickles._records import array_of, dtype_of, extent_of, has_gradients, tensor_of
+from tensorkeep.kinds.pickles._records import (
+    LazyRecords,
+    array_of,
+    dtype_of,
+    extent_of,
+    has_gradients,
+    is_tensor_like,
+    tensor_of,
+)
 from tensorkeep.kinds.pickles._tree import Copy, copy_tree
 from tensorkeep.parallel import ProgressMeter
 from tensorkeep.tensors import LazyTensor, TensorReader, load_together
@@ -46,42 +54,63 @@ class ValueToLoad(msgspec.Struct, frozen=True, eq=False):
         reader: Reader of the file.
         value: The value, with records of tensors.
         needed: Key of each storage to the bytes that are read of it.
+        arrays: NumPy arrays that become tensors of the framework, by the identities of their records.
     """
 
     document: PickleDocument
     reader: TensorReader
     value: Any
     needed: Mapping[str, ByteRange]
+    arrays: Mapping[int, LazyTensor] = {}
 
     @property
     def nbytes(self) -> int:
         """Bytes that are read."""
-        return sum(map(len, self.needed.values()))
+        return sum(map(len, self.needed.values())) + sum(array.nbytes for array in self.arrays.values())
 
     def load(self, meter: ProgressMeter | None) -> Any:
         """Return the value with tensors."""
         with PausedCollector():
-            return copy_tree(self.value, Replacement(self.reader, _SharedMemory(self, meter).tensor).make)
+            return copy_tree(self.value, Replacement(self.reader, _Memory(self, meter).tensor, self.arrays).make)
 
 
-def whole_value(document: PickleDocument, reader: TensorReader) -> ValueToLoad:
+def whole_value(document: PickleDocument, reader: TensorReader, arrays: Mapping[int, LazyTensor]) -> ValueToLoad:
     """Return the value of a file, to be loaded."""
     spans = {key: ByteRange(0, len(span)) for key, span in document.spans.items()}
-    return ValueToLoad(document, reader, document.value, spans)
+    return ValueToLoad(document, reader, document.value, spans, arrays)
 
 
-def part_of_value(document: PickleDocument, reader: TensorReader, part: Any) -> ValueToLoad:
+def part_of_value(
+    document: PickleDocument, reader: TensorReader, part: Any, arrays: Mapping[int, LazyTensor]
+) -> ValueToLoad:
     """Return a part of the value of a file, to be loaded; of each storage, only what its tensors cover is read."""
     covered = {key: extent for key, extent in _covered(part).items() if key in document.spans}
-    return ValueToLoad(document, reader, part, covered)
+    return ValueToLoad(document, reader, part, covered, arrays)
+
+
+def arrays_as_tensors(value: Any, records: LazyRecords) -> dict[int, LazyTensor]:
+    """Return the NumPy arrays of a value that can be tensors of any library, by the identities of their records."""
+    leaves = leaves_of(value).tensors.items()
+    return {
+        id(leaf): records.lazy(name, leaf)
+        for name, leaf in leaves
+        if isinstance(leaf, ArrayRecord) and is_tensor_like(leaf)
+    }
 
 
 class Replacement:
-    """What replaces the records of a value that is loaded; `filled` returns the tensor of one that has a storage."""
+    """What replaces the records of a value that is loaded.
 
-    def __init__(self, reader: TensorReader, filled: Callable[[TensorRecord], Any]) -> None:
+    `filled` returns the tensor of a record that has a storage, or is of an array among `arrays`; other arrays are
+    NumPy's.
+    """
+
+    def __init__(
+        self, reader: TensorReader, filled: Callable[[TensorRecord | ArrayRecord], Any], arrays: Container[int]
+    ) -> None:
         self._codec = codec_for(reader.framework)
         self._filled = filled
+        self._arrays = arrays
 
     def make(self, record: Any, name: str, copy: Copy) -> Any:
         """Return what replaces a record in the loaded value."""
@@ -93,7 +122,7 @@ class Replacement:
         if kind is CompositeRecord:
             return self._composed(record, name, copy)
         if kind is ArrayRecord:
-            return array_of(record)
+            return self._filled(record) if id(record) in self._arrays else array_of(record)
         if kind is DtypeRecord:
             return dtype_of(record)
         found = self._codec.labelled(record.kind, str(record)) if kind is Label else None
@@ -117,8 +146,8 @@ class Replacement:
         return CompositeRecord(record.kind, parts, copy(record.settings, name)) if tensor is None else tensor
 
 
-class _SharedMemory:
-    """Builds tensors over storages. The given bytes of each storage are read once."""
+class _Memory:
+    """Builds tensors over storages, whose given bytes are read once; arrays have memory of their own."""
 
     def __init__(self, wanted: ValueToLoad, meter: ProgressMeter | None) -> None:
         document, reader = wanted.document, wanted.reader
@@ -127,9 +156,13 @@ class _SharedMemory:
         self._bytes = _read_storages(wanted, meter)
         self._needed = wanted.needed
         self._storages: dict[tuple[str, int], Any] = {}
+        arrays = load_together({str(key): array for key, array in wanted.arrays.items()}, meter)
+        self._arrays = dict(zip(wanted.arrays, arrays.values(), strict=True))
 
-    def tensor(self, record: TensorRecord) -> Any:
-        """Return a tensor over its storage."""
+    def tensor(self, record: TensorRecord | ArrayRecord) -> Any:
+        """Return a tensor over its storage, or the tensor of an array."""
+        if isinstance(record, ArrayRecord):
+            return self._arrays[id(record)]
         dtype, storage = ALL_BY_NAME[record.dtype], record.storage
         if storage is None:
             return None

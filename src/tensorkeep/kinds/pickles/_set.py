@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from copy import copy
 from functools import cached_property
 from typing import Any, TypeAlias
+
+import msgspec
 
 from tensorkeep.errors import IntegrityError
 from tensorkeep.formats import Description
@@ -18,7 +20,6 @@ from tensorkeep.kinds.base import (
     LeftOut,
     LoadOptions,
     NestedData,
-    Opened,
     OpenOptions,
     StoredView,
     combined,
@@ -31,22 +32,13 @@ from tensorkeep.kinds.pickles._file import PickleFile
 from tensorkeep.kinds.pickles._in_files import left_out_of, pairs_of, records_of, refuse_expanded_of, views_of
 from tensorkeep.kinds.pickles._keys import key_text, numbered
 from tensorkeep.kinds.pickles._location import PickleLocation
+from tensorkeep.kinds.pickles._nested import Loadable, NestedPickles
 from tensorkeep.kinds.pickles._open import pickle_over
 from tensorkeep.kinds.safetensors import read_index
 from tensorkeep.layout import Index
 from tensorkeep.parallel import Progress, ProgressMeter
 from tensorkeep.phrases import counted
-from tensorkeep.tensors import (
-    LazyTensor,
-    LazyTensors,
-    Selector,
-    TensorView,
-    Ties,
-    check_ties,
-    chooser,
-    nothing_chosen,
-    selectors_of,
-)
+from tensorkeep.tensors import LazyTensor, LazyTensors, Selector, TensorView, Ties
 from tensorkeep.transport import ByteSource, join, open_source, split
 
 _Joining: TypeAlias = tuple[dict[Any, Any], list[tuple[str, dict[Any, Any]]]]
@@ -55,7 +47,7 @@ _COMPARED = frozenset({str, int, float, bool, bytes})
 _extension = re.compile(r"\.[a-z]+(?:\.tar)?$")
 
 
-class PickleSet(Opened):
+class PickleSet(NestedPickles):
     """Several open pickles: their tensors as one mapping of name to `LazyTensor`. Nothing was run.
 
     With an index, names are those in the shards. Without one, each name begins with the path of its file in the
@@ -98,11 +90,6 @@ class PickleSet(Opened):
     def sources(self) -> Mapping[str, ByteSource]:
         """Path of each file below the directory to its bytes."""
         return {name: file.source for name, file in self._files.items()}
-
-    @property
-    def has_tree(self) -> bool:
-        """True: names are parts of the values that were saved."""
-        return True
 
     @property
     def index(self) -> Index | None:
@@ -161,22 +148,18 @@ class PickleSet(Opened):
             SharedMemoryError: If tensors share memory and `ties` is `"error"`.
             TransportError: If the bytes cannot be read, or a file is closed.
         """
-        check_ties(ties)
-        selectors = None if only is None else selectors_of(only)
-        wanted = None if selectors is None else chooser(selectors)
+        return self.load_state(LoadOptions(only, ties=ties, progress=progress))
+
+    def value_to_load(
+        self, wanted: Callable[[str], bool] | None, *, ties: Ties, with_arrays: bool
+    ) -> Loadable | None:
+        """Return the saved values, or their parts whose names are wanted; None if none is."""
         found = {
-            name: file.value_to_load(wanted, prefix.removesuffix("."), ties=ties)
+            name: file.value_to_load(wanted, prefix.removesuffix("."), ties=ties, with_arrays=with_arrays)
             for name, (prefix, file) in zip(self._files, self.prefixed(), strict=True)
         }
         values = {name: value for name, value in found.items() if value is not None}
-        if not values and selectors is not None:
-            raise nothing_chosen(selectors, self, self.path)
-        meter = ProgressMeter.of(progress, sum(value.nbytes for value in values.values()))
-        return self._joined({name: value.load(meter) for name, value in values.items()})
-
-    def load_state(self, options: LoadOptions) -> Any:
-        """Load the saved values or a part of them."""
-        return self.load_tree(options.only, ties=options.ties, progress=options.progress)
+        return _ValuesToLoad(values, self._joined) if values or wanted is None else None
 
     def _joined(self, trees: dict[str, Any]) -> dict[Any, Any]:
         if self._index is None or not all(isinstance(tree, dict) for tree in trees.values()):
@@ -202,11 +185,6 @@ class PickleSet(Opened):
     def empty(self) -> tuple[str, ...]:
         """Dotted names of tensors without data."""
         return tuple(prefix + name for prefix, file in self.prefixed() for name in file.empty)
-
-    @property
-    def is_replaceable(self) -> bool:
-        """False: safetensors files cannot hold every value of a pickle."""
-        return False
 
     def left_out(self) -> list[LeftOut]:
         """Return the objects that are not known to be data."""
@@ -270,6 +248,22 @@ class PickleSet(Opened):
     def __repr__(self) -> str:
         extent = f"{counted(len(self), 'tensor')} in {counted(len(self._files), 'file')}"
         return f"PickleSet({self.path!r}, {extent}, {self.nbytes:,} bytes)"
+
+
+class _ValuesToLoad(msgspec.Struct, frozen=True, eq=False):
+    """The values of several files, before they are loaded and joined."""
+
+    values: Mapping[str, Loadable]
+    join: Callable[[dict[str, Any]], Any]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are loaded."""
+        return sum(value.nbytes for value in self.values.values())
+
+    def load(self, meter: ProgressMeter | None) -> Any:
+        """Return the values with tensors."""
+        return self.join({name: value.load(meter) for name, value in self.values.items()})
 
 
 def open_pickled(location: PickleLocation, options: OpenOptions) -> PickleFile | PickleSet:

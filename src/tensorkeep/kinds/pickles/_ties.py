@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ from tensorkeep.formats.pickles import ArrayRecord, CompositeRecord, StorageReco
 from tensorkeep.kinds.pickles._flat import Leaf, leaves_of
 from tensorkeep.kinds.pickles._keys import joined
 from tensorkeep.kinds.pickles._load import Replacement
-from tensorkeep.kinds.pickles._records import extent_of, tensor_of
+from tensorkeep.kinds.pickles._records import LazyRecords, extent_of, tensor_of
 from tensorkeep.kinds.pickles._tree import Copy, copy_tree
 from tensorkeep.parallel import ProgressMeter
 from tensorkeep.phrases import listed
@@ -31,11 +31,13 @@ class CopiedValue(msgspec.Struct, frozen=True, eq=False):
         reader: Reader of the file.
         value: The value, with records of tensors.
         tensors: Its tensors, in the order in which the value is copied.
+        arrays: Identities of the records of NumPy arrays that are among them.
     """
 
     reader: TensorReader
     value: Any
     tensors: Sequence[LazyTensor]
+    arrays: Container[int]
 
     @property
     def nbytes(self) -> int:
@@ -47,25 +49,28 @@ class CopiedValue(msgspec.Struct, frozen=True, eq=False):
         by_place = {str(place): tensor for place, tensor in enumerate(self.tensors)}
         with PausedCollector():
             loaded = iter(load_together(by_place, meter).values())
-            return copy_tree(self.value, Replacement(self.reader, lambda _: next(loaded)).make, ties_leaves=False)
+            replacement = Replacement(self.reader, lambda _: next(loaded), self.arrays)
+            return copy_tree(self.value, replacement.make, ties_leaves=False)
 
 
-def copied_value(reader: TensorReader, value: Any, lazy: Callable[[str, TensorRecord], LazyTensor]) -> CopiedValue:
-    """Return a value, to be loaded without shared memory."""
+def copied_value(value: Any, records: LazyRecords, arrays: Container[int]) -> CopiedValue:
+    """Return a value, to be loaded without shared memory; `arrays` are the NumPy arrays that become tensors."""
     tensors: list[LazyTensor] = []
 
     def collect(record: Any, name: str, copy: Copy) -> None:
-        if type(record) in _TENSORS:
+        if id(record) in arrays:
+            tensors.append(records.lazy(name, record))
+        elif type(record) in _TENSORS:
             tensor = tensor_of(record)
             if tensor.storage is not None:
-                tensors.append(lazy(name, tensor))
+                tensors.append(records.lazy(name, tensor))
         elif type(record) is CompositeRecord:
             for part, child in record.parts.items():
                 copy(child, joined(name, part))
             copy(record.settings, name)
 
     copy_tree(value, collect, ties_leaves=False)
-    return CopiedValue(reader, value, tensors)
+    return CopiedValue(records.reader, value, tensors, arrays)
 
 
 def refuse_shared(value: Any, path: str) -> None:

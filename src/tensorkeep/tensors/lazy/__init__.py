@@ -2,6 +2,7 @@
 
 - `_dir`: members for people. Pure.
 - `_lazy`: `LazyTensor`, whose shape and dtype are known, and whose elements are read on indexing.
+- `_bytes`: their bytes, run by run.
 - `_html`: lazy tensors in notebooks. Pure.
 - `_together`: several of them read at once.
 - `_sharing`: lazy tensors read together; those stored in the same bytes share memory.
@@ -13,6 +14,7 @@
 """
 
 from tensorkeep.tensors.lazy._assembled import AssembledReader, PlacedPiece, assemble
+from tensorkeep.tensors.lazy._bytes import stored_bytes
 from tensorkeep.tensors.lazy._explain import MemoryUse, explain
 from tensorkeep.tensors.lazy._html import tensors_html
 from tensorkeep.tensors.lazy._lazy import LazyTensor
@@ -48,5 +50,6 @@ __all__ = [
     "nothing_chosen",
     "renamed_state",
     "selectors_of",
+    "stored_bytes",
     "tensors_html",
 ]
