@@ -111,10 +111,10 @@ def convert(
     """Convert a checkpoint of any kind to safetensors, all or nothing, without running any of it.
 
     Sources are all that `open` takes, at a path or a URL: pickles in all their forms, alone, with an index or in a
-    directory, checkpoints of torch.distributed.checkpoint, orbax and TensorFlow, and files of NumPy, HDF5, Keras, Flax
+    directory; checkpoints of torch.distributed.checkpoint, orbax and TensorFlow; files of NumPy, HDF5, Keras, Flax
     (msgpack), Paddle, ONNX, OpenVINO, torch.export, GGUF, Arrow, tensorizer and safetensors. Tensors are copied from
-    file to file and are never all in memory. A tensor with several names is stored once, under the first; the metadata
-    list the others.
+    file to file and are never all in memory. A tensor with several names is stored once, under the first; the
+    metadata list the others.
 
     If one source is converted as a whole, `load` returns its nested value again: plain data, arrays of any dtype,
     sparse and quantized tensors. Any other safetensors reader finds each tensor by its name in the state dict.

@@ -19,7 +19,7 @@ from tensorkeep.errors import FormatError, SourceMissingError, as_transport_erro
 from tensorkeep.formats.pickles import Dangerous
 from tensorkeep.integrations.accelerate._files import Process, Shared, files_of, numbered
 from tensorkeep.integrations.accelerate._loaders import Place, Seeding, place_of, stateful
-from tensorkeep.kinds import refuse
+from tensorkeep.kinds import LoadOptions, refuse
 from tensorkeep.training import rng_of
 
 _SHARED: Final = {
@@ -81,9 +81,9 @@ def read_old_process(folder: str, number: int, loaders: Sequence[Any]) -> Proces
 
 
 def _read(path: str, *, dangerous: Dangerous = "refuse") -> Any:
-    """Load a file, torch's tensors as such and NumPy's arrays as such."""
+    """Load a file: tensors of torch, and NumPy's arrays as they were."""
     with open_checkpoint(path, framework="torch", dangerous=dangerous) as opened:
-        return opened.load_tree()
+        return opened.load_state(LoadOptions(framework=None if opened.has_tree else "torch"))
 
 
 def _rng(states: Mapping[str, Any]) -> dict[str, Any]:

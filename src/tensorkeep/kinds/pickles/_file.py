@@ -186,7 +186,8 @@ class PickleFile(NestedPickles):
         """Load the saved value or a part of it: nested data with the framework's tensors.
 
         Tensors that shared memory share it again, and an object in two places is one object again. NumPy arrays stay
-        NumPy arrays; `tensorkeep.load(path, framework="torch")` makes tensors of them as well. With torch, sparse, quantized and nested tensors are built after their parts have been checked; with NumPy they are a
+        NumPy arrays; `tensorkeep.load(path, framework="torch")` makes tensors of them as well. With torch, sparse,
+        quantized and nested tensors are built after their parts have been checked; with NumPy they are a
         `CompositeRecord` of arrays.
 
         Args:
