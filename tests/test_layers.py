@@ -40,7 +40,20 @@ LAYERS = (
         "viewing",
         "compat",
     ),
-    *("torch", "numpy", "flax", "tensorflow", "mlx", "paddle", "install", "integrations", "", "cli", "__main__"),
+    *(
+        "torch",
+        "numpy",
+        "jax",
+        "flax",
+        "tensorflow",
+        "mlx",
+        "paddle",
+        "install",
+        "integrations",
+        "",
+        "cli",
+        "__main__",
+    ),
 )
 """Parts of the package, each of which imports only what stands before it; the empty name is its `__init__`."""
 
@@ -62,7 +75,7 @@ stand-ins for safetensors."""
 
 KNOWS_LIBRARIES = {
     *("arrays", "models", "training", "integrations"),
-    *("torch", "numpy", "flax", "tensorflow", "mlx", "paddle"),
+    *("torch", "numpy", "jax", "flax", "tensorflow", "mlx", "paddle"),
     "formats/pickles",  # modules that pickles name
     "kinds/pickles/_data.py",  # objects of libraries that pickles hold
     "state/_described.py",  # NumPy's numbers, as NumPy writes them

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import pkgutil
 import re
 
 import pytest
 
 import tensorkeep
 from tests.support.for_each import for_each
+from tests.support.source import FILES, relative
 
 MODULES = sorted(
-    module.name
-    for module in pkgutil.walk_packages(tensorkeep.__path__, "tensorkeep.")
-    if module.name != "tensorkeep.__main__"
+    "tensorkeep." + relative(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    for path in FILES
+    if relative(path) not in {"__init__.py", "__main__.py"}
 )
-OTHER_LIBRARIES = {f"tensorkeep.{library}" for library in ("flax", "mlx", "paddle", "tensorflow")}
+OTHER_LIBRARIES = {f"tensorkeep.{library}" for library in ("flax", "jax", "mlx", "paddle", "tensorflow")}
 """Modules that import libraries which crash in one process; tests/libraries looks at each in its own."""
 
 PUBLIC_MODULES = [
     name
     for name in MODULES
-    if not any(part.startswith("_") for part in name.split(".")) and name not in OTHER_LIBRARIES
+    if not any(part.startswith("_") for part in name.split("."))
+    and ".".join(name.split(".")[:2]) not in OTHER_LIBRARIES
 ]
 
 

@@ -192,6 +192,7 @@ _MODULES = (
     "fetching",
     "flax",
     "formats",
+    "jax",
     "kinds",
     "layout",
     "limits",

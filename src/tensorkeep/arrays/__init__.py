@@ -31,6 +31,7 @@ from tensorkeep.arrays._base import (
     TensorToWrite,
 )
 from tensorkeep.arrays._codec import (
+    convert_to,
     decode_object,
     encode_object,
     known_class,
@@ -66,6 +67,7 @@ __all__ = [
     "adapter_for",
     "any_tensor_to_write",
     "codec_for",
+    "convert_to",
     "decode_object",
     "dense_order",
     "device_for",

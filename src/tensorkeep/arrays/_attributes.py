@@ -2,6 +2,7 @@
 
 "class": "Parameter" or "Buffer"    how torch's modules hold it
 "grad": true                        it requires gradients
+"weak": true                        its dtype is weak: jax lets it give way to the dtypes it meets
 "order": [0, 2, 3, 1]               dimensions from the outermost to the innermost in memory, if the tensor has no
                                     gaps there but is not in C order (here: channels last)
 

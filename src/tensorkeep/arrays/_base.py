@@ -48,7 +48,8 @@ class Library(msgspec.Struct, frozen=True, kw_only=True):
         alignment: Bytes. A tensor over a buffer shares its memory if its address is a multiple of this and of the
             size of an element; else it is a copy. 1 if the size of an element decides alone.
         copies: Whether it has no tensors over memory that is not its own: each is a copy.
-        attributes: What it can keep of a dense tensor beside its elements: `"order"`, `"grad"`, `"class"`.
+        attributes: What it can keep of a dense tensor beside its elements: `"order"`, `"grad"`, `"class"`,
+            `"weak"`.
         known_packages: Packages whose classes its codec may rebuild without the caller allowing it.
         as_reference: The record with which `safe_open` makes its tensors, as the reference does; its own if empty.
         gives_views: Whether `safe_open` hands out views of one mapping, as the reference does for torch alone.

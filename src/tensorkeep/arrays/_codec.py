@@ -62,17 +62,17 @@ def decode_object(encoded: EncodedObject, *, device: Any = "cpu", find_class: Fi
         )
     if any(type(part) is EncodedObject for part in encoded.parts.values()):
         return encoded
-    parts = {name: _moved(encoded.library, device, part) for name, part in encoded.parts.items()}
+    parts = {name: convert_to(encoded.library, part, device) for name, part in encoded.parts.items()}
     decoded = codec_for(encoded.library).decode_object(encoded.kind, parts, encoded.settings, find_class)
     return encoded if decoded is None else decoded
 
 
-def _moved(library: str, device: Any, part: Any) -> Any:
-    """Return a tensor of a library, a copy if it is of another one."""
-    if plain_library(part) in {None, library}:
-        return part
+def convert_to(library: str, tensor: Any, device: Any = "cpu") -> Any:
+    """Return a tensor of a library: a copy of one of another library; any other value as it is."""
+    if plain_library(tensor) in {None, library}:
+        return tensor
     adapter = adapter_for(library, device_for(library, device))
-    described = tensor_to_write(part, "")
+    described = tensor_to_write(tensor, "")
     data = bytearray().join(described.buffers())
     entry = TensorEntry(described.dtype.name, described.shape, (0, len(data)))
     return adapter.place(adapter.views(memoryview(data), {"": entry}, 0))[""]

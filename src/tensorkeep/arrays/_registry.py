@@ -50,9 +50,11 @@ LIBRARIES: Final = {
             module="jax",
             tensor_classes=("Array",),
             arrays="tensorkeep.arrays.jax._dense:JaxArrays",
+            codec="tensorkeep.arrays.jax._codec:JaxCodec",
             install="pip install jax",
             has_devices=True,
             alignment=64,
+            attributes=frozenset({"weak"}),
             as_reference="flax",
         ),
         Library(

@@ -11,7 +11,7 @@
 """
 
 from tensorkeep.checkpoint._materialize import materialize
-from tensorkeep.checkpoint._open import load, needs_conversion, open_checkpoint
+from tensorkeep.checkpoint._open import load, needs_conversion, open_checkpoint, read_consistently
 from tensorkeep.checkpoint.diffing import DataDiff, Diff, TensorDiff, diff, have_equal_bytes
 from tensorkeep.checkpoint.ranks import (
     FillAssignment,
@@ -126,6 +126,7 @@ __all__ = [
     "parts_of",
     "plan_pieces",
     "plan_whole",
+    "read_consistently",
     "refuse_existing",
     "refuse_file_name",
     "refuse_replaced",

@@ -230,14 +230,13 @@ def load(
         ) as opened:
             return opened.load_state(options)
 
-    if isinstance(target, str | os.PathLike) and is_remote(os.fspath(target)):
-        return _read_consistently(read)
-    return read()
+    return read_consistently(target, read)
 
 
-def _read_consistently(read: Callable[[], Any]) -> Any:
-    """Read again if a save replaced the checkpoint during the read."""
-    for _ in range(_ATTEMPTS - 1):
+def read_consistently(target: Openable, read: Callable[[], Any]) -> Any:
+    """Call a function that opens and reads a checkpoint; call it again if a save replaced a remote one meanwhile."""
+    is_url = isinstance(target, str | os.PathLike) and is_remote(os.fspath(target))
+    for _ in range(_ATTEMPTS - 1 if is_url else 0):
         with suppress(SourceChangedError):
             return read()
     return read()

@@ -43,6 +43,16 @@ def key_text(node: Node) -> str:
     return msgspec.json.encode(node).decode()
 
 
+def text_of_key(key: Any) -> str:
+    """Return a key itself as text: equal for `0` and `"0"`, which libraries write for each other."""
+    if type(key) is str:
+        return key
+    try:
+        return str(key)[:MAX_NAME_LENGTH]
+    except ValueError:  # Python's limit on the digits of an integer
+        return f"{type(key).__name__} {hash(key)}"
+
+
 def words_for(path: str) -> str:
     """Return words for a place in a tree, for error messages."""
     if not path:

@@ -40,7 +40,7 @@ Containers in keys, sets, slices and values of enums have none.
 _SAME_PATH: Final = {"OrderedDict": (1,), "composed": (3, 4), "bytes": (1,), "bytearray": (1,)}
 """Tag to the indices of nodes that have the path of the array itself."""
 
-_MEMBER_TYPES: Final = {"name": str, "library": str, "order": list, "class": str, "grad": bool}
+_MEMBER_TYPES: Final = {"name": str, "library": str, "order": list, "class": str, "grad": bool, "weak": bool}
 
 _HOLDERS: Final = frozenset({list, dict})
 """Types of nodes that can be or contain a tensor."""

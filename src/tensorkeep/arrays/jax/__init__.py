@@ -2,6 +2,8 @@
 
 - `_dense`: `JaxArrays`, on devices and over memory; `FlaxArrays`, which converts 64-bit numbers as jax does.
 - `_memory`: arrays on the CPU over the memory of NumPy arrays.
+- `weak`: weak dtypes.
+- `_codec`: random keys, and what jax keeps of an array beside its elements.
 - `devices`: the device for a name.
 """
 

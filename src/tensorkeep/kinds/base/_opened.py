@@ -172,6 +172,11 @@ class Opened(LazyTensors):
         return dict(self.items())
 
     @property
+    def libraries(self) -> frozenset[str]:
+        """The array libraries that tensors were saved from, as far as the files say."""
+        return frozenset()
+
+    @property
     def unknowns(self) -> Mapping[str, Any]:
         """Dotted name to each object that is not known to be data and was not built."""
         return {}

@@ -110,6 +110,12 @@ class SavedTensors(Opened):
         """The array library of all tensors for which the tree names no other; None if unknown."""
         return self.state.library if self.state else None
 
+    @property
+    def libraries(self) -> frozenset[str]:
+        """The array libraries that tensors were saved from, as far as the files say."""
+        others = (members.get("library") for _, _, members in tensor_names(self._tree)) if self.has_tree else ()
+        return frozenset(filter(None, (self._library, *others)))
+
     @cached_property
     def _tree(self) -> Any:
         """The nodes of the tree; None if there is none."""

@@ -165,6 +165,16 @@ class LazyTensor:
         """
         return self._as(self.name, library, marks)
 
+    def with_framework(self, framework: str, device: Any = "cpu") -> LazyTensor:
+        """Return the same tensor for another array library than the one that the file was opened for.
+
+        Args:
+            framework: The array library, such as `"jax"`.
+            device: The device, in the library's own terms.
+        """
+        reader = self._reader.with_framework(framework, device)
+        return LazyTensor(self.name, self._entry, reader, self._digest, library=self.library, marks=self.marks)
+
     def _as(self, name: str, library: str | None, marks: Mapping[str, Any]) -> LazyTensor:
         return LazyTensor(name, self._entry, self._reader, self._digest, library=library, marks=marks)
 

@@ -1,0 +1,29 @@
+"""Pytrees of JAX: training states, parameters, random keys, saved exactly and restored by a template.
+
+    import tensorkeep.jax
+
+    tensorkeep.jax.save(state, "step-500.safetensors")
+    state = tensorkeep.jax.load("step-500.safetensors", like=state)
+
+`save` and `load` keep any pytree in a file or a directory: dicts, lists, named tuples, dataclasses, flax's
+`TrainState` and `FrozenDict`, states and modules of `flax.nnx`, states of optax. `capture` and `restore` do so for
+what saves on its own, such as a `CheckpointStore`. `tensorkeep.flax` has the functions of safetensors.flax, for flat
+dicts of arrays.
+
+- `_save`: `save` and `save_async`.
+- `_load`: `load` and `restore`.
+- `trees/`: pytrees as plain nested data, and back.
+"""
+
+from __future__ import annotations
+
+import tensorkeep.errors
+
+with tensorkeep.errors.importing(jax="jax"):
+    import jax  # noqa: F401 - if it is missing, the error has its install line
+
+from tensorkeep.jax._load import load, restore
+from tensorkeep.jax._save import save, save_async
+from tensorkeep.jax.trees import capture
+
+__all__ = ["capture", "load", "restore", "save", "save_async"]

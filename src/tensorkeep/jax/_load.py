@@ -1,0 +1,116 @@
+"""`load` and `restore`: what was saved, as a pytree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tensorkeep.checkpoint import open_checkpoint, read_consistently
+from tensorkeep.errors import UnsupportedError
+from tensorkeep.jax.trees import ByName, Nested, Saved, match, read_leaves, refuse_repeats
+from tensorkeep.kinds import LoadOptions
+from tensorkeep.parallel import Progress
+from tensorkeep.transport import Backend, Openable
+
+_ALREADY_LOADED: Final = "<state>"
+"""What errors call a state that is in memory."""
+
+
+def load(
+    source: Openable,
+    *,
+    like: Any = None,
+    shardings: Any = None,
+    strict: bool = True,
+    backend: Backend = "auto",
+    verify: bool = False,
+    progress: Progress | None = None,
+) -> Any:
+    """Load a pytree, of the classes and with the static fields of a template.
+
+        state = tensorkeep.jax.load("step-500.safetensors", like=state)
+        parameters = tensorkeep.jax.load("step-500.safetensors")["params"]
+
+    Names, shapes, dtypes and kinds of all leaves are compared with the template before any array is read, and
+    everything that does not fit is in one error. Nothing in the file is imported or called: classes come from the
+    template alone. `like` itself is never changed, nor are the modules of nnx in it; `nnx.update(module, loaded)`
+    takes over what was loaded.
+
+    Args:
+        source: A directory, an index, a file, its bytes, a seekable file object, or a URL; of any kind that
+            `tensorkeep.open` opens, so also checkpoints of orbax and flax. If a file has only names, these are
+            compared with the keys that lead to each leaf, joined by dots.
+        like: A pytree with the structure that was saved: of arrays, or of `jax.ShapeDtypeStruct` as `jax.eval_shape`
+            gives them. None gives dicts, lists and tuples as they were captured; tensors of a file that
+            was not saved from jax become arrays of jax.
+        shardings: Where arrays go: one `jax.sharding.Sharding` or `jax.Device` for all, or a tree of them like the
+            one that is loaded, which may end early. None: where the template's are, and otherwise on jax's default
+            device, free to move.
+        strict: Whether to refuse leaves that only the file has. They are left out otherwise.
+        backend: How to read local files: `"mmap"`, `"pread"` or `"auto"`; see `tensorkeep.open`.
+        verify: Whether to compare tensors with their digests while they are read.
+        progress: Called with the bytes loaded so far and the total.
+
+    Returns:
+        A tree like the template. Arrays of NumPy in the template come out as such, all others as arrays of jax.
+        Where it has a number, a number or an array of no dimensions comes out, whichever was saved.
+
+    Raises:
+        StateDictMismatchError: If something does not fit; `missing`, `unexpected` and `mismatched` have all names.
+        SourceMissingError: If there is nothing at the path, or a shard is missing.
+        IntegrityError: If the checkpoint is incomplete or damaged.
+        FormatError: If a file is malformed.
+        UnsafeError: If a pickle names something that could only do harm.
+        DtypeError: If jax has no such dtype, as for 64 bits unless `jax_enable_x64` is on.
+        LimitError: If something exceeds a bound.
+        UnsupportedError: If the source cannot be opened, `shardings` has another structure than the tree, or an
+            argument is invalid.
+        TransportError: If a file cannot be read.
+    """
+
+    def read() -> Any:
+        with open_checkpoint(source, framework="jax", backend=backend, verify=verify) as opened:
+            if like is None and shardings is None:
+                framework = None if "jax" in opened.libraries else "jax"
+                return opened.load_state(LoadOptions(framework=framework, progress=progress))
+            saved: Saved = Nested(opened.tree) if opened.has_tree else ByName(opened)
+            if like is None:
+                refuse_repeats(opened.tree)
+            template = opened.tree if like is None else like
+            matched = match(template, saved, shardings=shardings, strict=strict, path=opened.path)
+            return matched.make(read_leaves(matched.leaves, progress))
+
+    return read_consistently(source, read)
+
+
+def restore(state: Any, like: Any, *, shardings: Any = None, strict: bool = True) -> Any:
+    """Make a pytree of what was captured, saved and loaded, of the classes and static fields of a template.
+
+        state = tensorkeep.jax.restore(store.load("best"), like=state)
+
+    Args:
+        state: What `capture` returned, as a store or another function of tensorkeep has loaded it.
+        like: A pytree with the structure that was captured; see `load`.
+        shardings: Where arrays go; see `load`.
+        strict: Whether to refuse leaves that only `state` has.
+
+    Returns:
+        A tree like the template. Its arrays may be those in `state`.
+
+    Raises:
+        StateDictMismatchError: If something does not fit; `missing`, `unexpected` and `mismatched` have all names.
+        LimitError: If the template is nested too deep.
+        UnsupportedError: If `state` is a path, or `shardings` has another structure than the tree.
+    """
+    if not isinstance(state, Mapping | list | tuple) and like is not None and _is_openable(state):
+        raise UnsupportedError(
+            "restore takes what was loaded",
+            found=type(state).__name__,
+            hint="Use tensorkeep.jax.load(path, like=...)",
+        )
+    matched = match(like, Nested(state), shardings=shardings, strict=strict, path=_ALREADY_LOADED)
+    return matched.make(read_leaves(matched.leaves))
+
+
+def _is_openable(value: Any) -> bool:
+    return isinstance(value, str | bytes) or hasattr(value, "__fspath__")

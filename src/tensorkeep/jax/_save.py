@@ -1,0 +1,123 @@
+"""`save` and `save_async`: a pytree to a file or a directory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from tensorkeep.checkpoint import SaveHandle, save_checkpoint
+from tensorkeep.checkpoint import save_async as save_state_async
+from tensorkeep.jax.trees import capture
+from tensorkeep.tensors import Ties, check_target
+from tensorkeep.tensors import save as save_file
+
+_ALIGNMENT: Final = 64
+"""Bytes at whose multiples jax shares the memory of a mapped file."""
+
+
+def save(
+    tree: Any,
+    path: str | os.PathLike[str],
+    *,
+    max_shard_size: int | str = "5GB",
+    metadata: Mapping[str, str] | None = None,
+    ties: Ties = "share",
+    durable: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+    align: int = _ALIGNMENT,
+) -> None:
+    """Save a pytree, complete or not at all; every reader of safetensors finds its arrays by name.
+
+        tensorkeep.jax.save({"state": state, "key": key, "epoch": 3}, "epoch-3.safetensors")
+
+    What is saved is `capture(tree)`: arrays under the keys that lead to them, joined by dots, such as
+    `params.Dense_0.kernel`, with weak dtypes and random keys as they are. Everything else is data beside them.
+
+    Args:
+        tree: Any pytree. Static fields, such as `apply_fn` of a `TrainState`, are not saved.
+        path: A file if it ends in `.safetensors` and is not a directory; a directory otherwise, which gets shards
+            and an index. Or a URL.
+        max_shard_size: Bytes of tensors in one shard of a directory: a number, or text such as `"5GB"`.
+        metadata: Free text by key.
+        ties: What to do with arrays that are in the tree more than once: `"share"` stores them once, `"copy"` each
+            separately, `"error"` refuses.
+        durable: Whether to wait until the disk has everything (fsync), so that not even a power cut loses it.
+        progress: Called every few MiB with the bytes written and the total.
+        align: Bytes at whose multiples tensors begin, if their size is one too; see `tensorkeep.save`. With 64, jax
+            shares the memory of a mapped file.
+
+    Raises:
+        StateError: If a leaf is not data: a function, an object of some class. The message has its path.
+        UnsupportedError: If an array has no bytes here, such as one that is traced or was donated, or an argument is
+            invalid.
+        SharedMemoryError: If an array is in the tree more than once and `ties` is `"error"`.
+        DtypeError: If the format has no such dtype.
+        TypeError: If `path` is not a path, or metadata is not text.
+        HeaderError: If a name or text has no UTF-8 form, or a name is the one that the format reserves.
+        LimitError: If the tree is nested too deep, or names and data are too long for a header.
+        BusyError: If another process is saving to that directory.
+        TransportError: If it cannot be written; what was there before is then as it was.
+    """
+    state = capture(tree)
+    target = check_target(path)
+    if target.endswith(".safetensors") and not os.path.isdir(target):
+        save_file(state, path, metadata=metadata, ties=ties, durable=durable, progress=progress, align=align)
+    else:
+        save_checkpoint(
+            state,
+            path,
+            max_shard_size=max_shard_size,
+            metadata=metadata,
+            ties=ties,
+            durable=durable,
+            progress=progress,
+            align=align,
+        )
+
+
+def save_async(
+    tree: Any,
+    path: str | os.PathLike[str],
+    *,
+    metadata: Mapping[str, str] | None = None,
+    ties: Ties = "share",
+    durable: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+    align: int = _ALIGNMENT,
+    max_waiting: int = 0,
+) -> SaveHandle:
+    """Save a pytree while training continues: its arrays are copied first, and may then be donated.
+
+    Args:
+        tree: Any pytree; see `save`.
+        path: A file if it ends in `.safetensors` and is not a directory; a directory otherwise.
+        metadata: Free text by key.
+        ties: What to do with arrays that are in the tree more than once; see `save`.
+        durable: Whether to wait until the disk has everything.
+        progress: Called with the bytes written and the total, by another thread.
+        align: Bytes at whose multiples tensors begin; see `save`.
+        max_waiting: How many saves may wait, each with its own copy, while another is written.
+
+    Returns:
+        A handle that says when the save is done and whether it failed; see `tensorkeep.save_async`.
+
+    Raises:
+        StateError: If a leaf is not data.
+        UnsupportedError: If an array has no bytes here, or an argument is invalid.
+        SharedMemoryError: If an array is in the tree more than once and `ties` is `"error"`.
+        DtypeError: If the format has no such dtype.
+        TypeError: If `path` is not a path.
+        LimitError: If the tree is nested too deep.
+        BaseException: The error of an earlier save to that directory.
+    """
+    return save_state_async(
+        capture(tree),
+        path,
+        max_waiting=max_waiting,
+        metadata=metadata,
+        ties=ties,
+        durable=durable,
+        progress=progress,
+        align=align,
+    )

@@ -1,0 +1,82 @@
+"""A pytree as dicts, lists and tuples, which every save function takes and every reader understands."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from tensorkeep.collector import PausedCollector
+from tensorkeep.errors import LimitError, StateError
+from tensorkeep.jax.trees._branches import Branches
+from tensorkeep.limits import MAX_STATE_DEPTH
+from tensorkeep.state import joined, text_of_key
+
+
+def capture(tree: Any) -> Any:
+    """Take a pytree apart into plain nested data, which every save function accepts.
+
+        store.save(step, tensorkeep.jax.capture(state), metrics={"loss": loss})
+
+    Lists, tuples and dicts stay what they are. Everything else that jax knows as a pytree becomes a dict of its
+    fields: dataclasses, named tuples such as optax's states, flax's `TrainState`, `FrozenDict` and `nnx.State`. So
+    tensors have obvious names, such as `params.Dense_0.kernel`. Fields that are static, such as `apply_fn`, are not
+    data: `restore` takes them from its template. Modules, optimizers and `Rngs` of nnx become their `nnx.state`, and
+    a variable becomes what it holds.
+
+    Leaves are left as they are: arrays of jax on any device and with any sharding, random keys (`jax.random.key`),
+    NumPy's arrays and numbers, Python's numbers, text, None.
+
+    Args:
+        tree: Any pytree.
+
+    Returns:
+        The same leaves in dicts, lists and tuples.
+
+    Raises:
+        StateError: If two keys of one branch are the same as text, such as 1 and "1".
+        LimitError: If the tree is nested too deep, or in itself.
+    """
+    with PausedCollector():
+        return _Capture().of(tree, "", 0)
+
+
+class _Capture:
+    """One walk through a pytree."""
+
+    def __init__(self) -> None:
+        self._branches = Branches()
+
+    def of(self, value: Any, path: str, depth: int) -> Any:
+        """Return a value as plain data."""
+        branch = self._branches.of(value)
+        if branch is None:
+            return value
+        check_depth(depth, path)
+        if branch.form == "wrapper":
+            return self.of(branch.children[0], path, depth + 1)
+        texts = [text_of_key(key) for key in branch.keys]
+        items = []
+        for text, child in zip(texts, branch.children, strict=True):
+            items.append(self.of(child, joined(path, text), depth + 1))
+        if branch.form == "mapping":
+            _refuse_equal(texts, path)
+            return dict(zip(branch.keys, items, strict=True))
+        return tuple(items) if branch.form == "tuple" else items
+
+
+def _refuse_equal(texts: list[str], path: str) -> None:
+    if len(set(texts)) < len(texts):
+        text, _ = Counter(texts).most_common(1)[0]
+        raise StateError(
+            f"two keys at {path[:100]!r} are the same as text", found=repr(text), hint="Give them different names"
+        )
+
+
+def check_depth(depth: int, path: str) -> None:
+    """Refuse a tree that is nested too deep."""
+    if depth >= MAX_STATE_DEPTH:
+        raise LimitError(
+            f"the tree is nested too deep at {path[:100]!r}",
+            expected=f"at most {MAX_STATE_DEPTH} levels",
+            hint="A tree that holds itself cannot be saved",
+        )

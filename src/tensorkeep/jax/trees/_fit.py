@@ -1,0 +1,78 @@
+"""Whether a saved leaf is one that a leaf of the template can be, judged before anything is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from tensorkeep.arrays import is_tensor, plain_library, tensor_to_write
+from tensorkeep.dtypes import ALL_BY_NAME
+from tensorkeep.state import NamedData
+from tensorkeep.tensors import LazyTensor
+
+Form = tuple[str, tuple[int, ...]]
+"""Dtype, as NumPy or jax call it, and shape."""
+
+_NUMBERS = (bool, int, float, complex, np.generic)
+
+
+def is_array(leaf: Any) -> bool:
+    """Say whether a leaf of a template is an array, or describes one, like a `jax.ShapeDtypeStruct`."""
+    return hasattr(leaf, "shape") and hasattr(leaf, "dtype") and not isinstance(leaf, np.generic)
+
+
+def form_of(leaf: Any) -> Form | None:
+    """Return dtype and shape of an array, lazy or not; None for anything else."""
+    if isinstance(leaf, LazyTensor):
+        dtype = ALL_BY_NAME.get(leaf.dtype)
+        return (dtype.numpy if dtype is not None and dtype.numpy else leaf.dtype), leaf.shape
+    if is_array(leaf) and (isinstance(leaf, jax.Array | jax.ShapeDtypeStruct | np.ndarray) or not is_tensor(leaf)):
+        return str(leaf.dtype), tuple(leaf.shape)
+    if plain_library(leaf) is not None:  # of another library
+        described = tensor_to_write(leaf, "")
+        return described.dtype.numpy or described.dtype.name, described.shape
+    return None
+
+
+def fits(template: Any, saved: Any) -> bool:
+    """Say whether a saved leaf can take the place of a template's."""
+    if template is saved:
+        return True
+    if isinstance(template, _NUMBERS):
+        return _kind_of_number(saved) == _kind_of_number(template)
+    if not is_array(template):
+        if isinstance(saved, NamedData):
+            return saved.class_name == f"{type(template).__module__}:{type(template).__qualname__}"
+        return type(saved) is type(template)
+    wanted = form_of(template)
+    if isinstance(saved, _NUMBERS):
+        return wanted == _form_of_number(saved)
+    return wanted == form_of(saved)
+
+
+def _kind_of_number(leaf: Any) -> str | None:
+    """Return which of Python's numbers a leaf is, or an array of no dimensions is like."""
+    if isinstance(leaf, bool | int | float | complex) and not isinstance(leaf, np.generic):
+        return type(leaf).__name__
+    dtype, shape = (str(leaf.dtype), ()) if isinstance(leaf, np.generic) else form_of(leaf) or ("", None)
+    if shape != ():
+        return None
+    kinds = {"bool": "bool", "int": "int", "uint": "int", "float": "float", "bfloat": "float", "complex": "complex"}
+    return next((kind for start, kind in kinds.items() if dtype.startswith(start)), None)
+
+
+def _form_of_number(number: Any) -> Form:
+    """Return dtype and shape of the array that jax makes of a number; NumPy's numbers keep their dtypes."""
+    if isinstance(number, np.generic):
+        return str(number.dtype), ()
+    return str(jax.dtypes.canonicalize_dtype(jax.dtypes.result_type(type(number)))), ()
+
+
+def words_for_leaf(leaf: Any) -> str:
+    """Describe a leaf, for messages."""
+    form = form_of(leaf)
+    if form is None:
+        return leaf.class_name if isinstance(leaf, NamedData) else type(leaf).__name__
+    return f"{form[0]} {list(form[1])}"

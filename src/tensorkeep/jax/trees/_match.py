@@ -1,0 +1,192 @@
+"""A template and what was saved, leaf by leaf; everything that does not fit is one error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Any, Final, NoReturn
+
+import jax
+import msgspec
+
+from tensorkeep.arrays import EncodedObject
+from tensorkeep.checkpoint import materialize
+from tensorkeep.errors import LimitError, StateDictMismatchError, UnsupportedError
+from tensorkeep.jax.trees._branches import Branches
+from tensorkeep.jax.trees._capture import check_depth
+from tensorkeep.jax.trees._fit import fits, form_of, words_for_leaf
+from tensorkeep.jax.trees._saved import MISSING, Saved
+from tensorkeep.phrases import listed
+from tensorkeep.state import joined, text_of_key
+
+_N_LISTED: Final = 20
+"""Names in a message."""
+
+_MAX_UNEXPECTED: Final = 10_000
+"""Names that are collected of what no template has."""
+
+_Make = Callable[[list[Any]], Any]
+Placement = Any
+"""A `jax.sharding.Sharding` or `jax.Device`; None for jax's default."""
+
+
+class Leaf(msgspec.Struct, frozen=True):
+    """A leaf of a template, and what was saved for it.
+
+    Attributes:
+        path: The keys that lead to it, joined by dots.
+        template: The leaf of the template.
+        saved: A `LazyTensor`, an array, or any other value.
+        placement: The sharding or device that it is to have; None for jax's default.
+    """
+
+    path: str
+    template: Any
+    saved: Any
+    placement: Placement
+
+
+class Matched(msgspec.Struct, frozen=True):
+    """A template whose leaves all fit.
+
+    Attributes:
+        leaves: In the order of the template.
+        make: Makes the tree of one value for each leaf.
+    """
+
+    leaves: list[Leaf]
+    make: _Make
+
+
+def match(like: Any, saved: Saved, *, shardings: Any, strict: bool, path: str) -> Matched:
+    """Find what was saved for each leaf of a template, and refuse what does not fit; no tensor is read.
+
+    `shardings` is one placement for all leaves, or a tree of them that may end early; None takes the template's.
+    """
+    walk = _Walk()
+    try:
+        make = walk.branch(like, saved, shardings, "", 0)
+    except RecursionError:
+        raise LimitError("the tree is too deep for Python's stack", path=path) from None
+    unclaimed = saved.unclaimed({leaf.path for leaf in walk.leaves})
+    unexpected = [*walk.unexpected, *islice(unclaimed, _MAX_UNEXPECTED)] if strict else []
+    leaves = _decoded(walk.leaves)
+    unfit = [leaf for leaf in leaves if not fits(leaf.template, leaf.saved)]
+    if walk.missing or unexpected or unfit:
+        _refuse(walk.missing, unexpected, unfit, path)
+    return Matched(leaves, make)
+
+
+class _Walk:
+    """One walk through a template."""
+
+    def __init__(self) -> None:
+        self.leaves: list[Leaf] = []
+        self.missing: list[str] = []
+        self.unexpected: list[str] = []
+        self._branches = Branches()
+
+    def branch(self, like: Any, saved: Saved, shardings: Any, path: str, depth: int) -> _Make:
+        """Match a value of the template with a place; return what makes it of the values of all leaves."""
+        branch = self._branches.of(like)
+        if branch is None:
+            return self._leaf(like, saved, shardings, path)
+        check_depth(depth, path)
+        if branch.form == "wrapper":
+            places, paths = [_within(saved)], [path]
+            below = [shardings]
+        else:
+            texts = [text_of_key(key) for key in branch.keys]
+            self._note_others(saved, texts)
+            places, paths = saved.children(texts), [joined(path, text) for text in texts]
+            below = self._shardings_below(shardings, texts, path)
+        makers = []
+        for child, place, child_path, sharding in zip(branch.children, places, paths, below, strict=True):
+            makers.append(self.branch(child, place, sharding, child_path, depth + 1))
+        return lambda values: branch.make([make(values) for make in makers])
+
+    def _leaf(self, like: Any, saved: Saved, shardings: Any, path: str) -> _Make:
+        if like is None:
+            self._note_others(saved, [])
+            return lambda _: None
+        place = len(self.leaves)
+        value = saved.value()
+        if value is MISSING or value is None:
+            self.missing.append(path)
+        self.leaves.append(Leaf(path, like, value, _placement(like, shardings, path)))
+        return lambda values: values[place]
+
+    def _note_others(self, saved: Saved, texts: list[str]) -> None:
+        self.unexpected.extend(islice(saved.others(texts), _MAX_UNEXPECTED - len(self.unexpected)))
+
+    def _shardings_below(self, shardings: Any, texts: list[str], path: str) -> list[Any]:
+        if is_placement(shardings):
+            return [shardings] * len(texts)
+        branch = self._branches.of(shardings)
+        found = {} if branch is None else dict(zip(map(text_of_key, branch.keys), branch.children, strict=True))
+        missing = [text for text in texts if text not in found]
+        if branch is None or missing or len(found) > len(texts):
+            raise UnsupportedError(
+                f"`shardings` does not have the structure of the tree at {path[:100]!r}",
+                expected=f"a sharding, a device, None, or the keys {listed(texts)}",
+                found=type(shardings).__name__ if branch is None else listed(found) or "no keys",
+            )
+        return [found[text] for text in texts]
+
+
+def _within(saved: Saved) -> Saved:
+    """Return the place of what a variable holds: its own, or its `value` in files of orbax."""
+    inner = saved.children(["value"])[0]
+    return saved if inner.value() is MISSING or any(saved.others(["value"])) else inner
+
+
+def is_placement(value: Any) -> bool:
+    """Say whether a value says where arrays are to be."""
+    return value is None or isinstance(value, jax.sharding.Sharding | jax.Device)
+
+
+def _placement(like: Any, shardings: Any, path: str) -> Placement:
+    if not is_placement(shardings):
+        raise UnsupportedError(
+            f"`shardings` has a container where the tree has a leaf, at {path[:100]!r}",
+            expected="a jax.sharding.Sharding, a jax.Device or None",
+            found=type(shardings).__name__,
+        )
+    if shardings is not None:
+        return shardings
+    if isinstance(like, jax.ShapeDtypeStruct):
+        return like.sharding
+    return like.sharding if isinstance(like, jax.Array) and like.committed else None
+
+
+def _decoded(leaves: list[Leaf]) -> list[Leaf]:
+    """Read the objects among the leaves, such as random keys and NumPy's numbers: they have no form before."""
+    objects = [place for place, leaf in enumerate(leaves) if isinstance(leaf.saved, EncodedObject)]
+    if not objects:
+        return leaves
+    decoded = dict(zip(objects, materialize([leaves[place].saved for place in objects]), strict=True))
+    return [
+        msgspec.structs.replace(leaf, saved=decoded[place]) if place in decoded else leaf
+        for place, leaf in enumerate(leaves)
+    ]
+
+
+def _refuse(missing: list[str], unexpected: list[str], unfit: list[Leaf], path: str) -> NoReturn:
+    unfit = [leaf for leaf in unfit if leaf.saved is not MISSING and leaf.saved is not None]
+    texts = [f"{name} is missing" for name in missing]
+    texts += [f"{name} is only in the file" for name in unexpected]
+    texts += [f"{leaf.path} is {words_for_leaf(leaf.saved)}, not {words_for_leaf(leaf.template)}" for leaf in unfit]
+    raise StateDictMismatchError(
+        "what was saved does not fit the tree",
+        path=path,
+        found=listed(texts, _N_LISTED, "; "),
+        hint="Nothing was changed; without like=, it loads as it was saved",
+        missing=missing,
+        unexpected=unexpected,
+        mismatched=[(leaf.path, _shape(leaf.template), _shape(leaf.saved)) for leaf in unfit],
+    )
+
+
+def _shape(leaf: Any) -> tuple[int, ...]:
+    form = form_of(leaf)
+    return () if form is None else form[1]
