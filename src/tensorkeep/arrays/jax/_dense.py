@@ -9,8 +9,10 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from tensorkeep.arrays._base import TensorToWrite
 from tensorkeep.arrays._by_numpy import ArraysByNumpy
 from tensorkeep.arrays.jax._memory import ARRAY_CLASS, over_memory
+from tensorkeep.arrays.jax._sharded import is_in_shards, is_whole_here, sharded_to_write
 from tensorkeep.arrays.jax.devices import is_on_cpu, jax_device
 from tensorkeep.dtypes import BY_NUMPY, DType
 from tensorkeep.errors import UnsupportedError
@@ -20,7 +22,7 @@ _LACKING: Final = frozenset({"F6_E2M3", "F6_E3M2"})
 
 
 def _is_plain(array: Any) -> bool:
-    return array.dtype.name in BY_NUMPY and array.is_fully_addressable and not array.is_deleted()
+    return array.dtype.name in BY_NUMPY and not array.is_deleted()
 
 
 class JaxArrays(ArraysByNumpy):
@@ -47,9 +49,21 @@ class JaxArrays(ArraysByNumpy):
             return bool(jax.dtypes.canonicalize_dtype(np.dtype(dtype.numpy)).itemsize == dtype.itemsize)
         return bool(dtype.numpy) and dtype.name not in _LACKING
 
+    def tensor_to_write(self, tensor: Any, name: str) -> TensorToWrite:
+        """Describe an array for writing, also one with shards in other processes."""
+        if type(tensor) is ARRAY_CLASS and not tensor.is_deleted():
+            dtype = BY_NUMPY.get(tensor.dtype.name)
+            if dtype is not None and is_in_shards(tensor, dtype):
+                return sharded_to_write(tensor, dtype, name)
+        return super().tensor_to_write(tensor, name)
+
     def as_numpy(self, tensor: Any, name: str) -> npt.NDArray[Any]:
         """Return an array over the memory of one on the CPU; others are copied from their devices."""
-        if type(tensor) is not ARRAY_CLASS or not tensor.is_fully_addressable or tensor.is_deleted():
+        if (
+            type(tensor) is not ARRAY_CLASS
+            or tensor.is_deleted()
+            or not (tensor.is_fully_addressable or is_whole_here(tensor))
+        ):
             raise UnsupportedError(
                 f"tensor `{name}` has no bytes of its own here",
                 tensor=name,
@@ -58,6 +72,10 @@ class JaxArrays(ArraysByNumpy):
                 hint="Save what a jitted function returns, not what it traces; save keys as jax.random.key_data(key)",
             )
         return np.asarray(tensor)
+
+    def refuse_lacking(self, dtype: DType) -> None:
+        """Raise DtypeError if jax, as it is set up here, has no such dtype."""
+        self._refuse_dtype(dtype)
 
     def _adopt(self, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, Any]:
         return over_memory(arrays)

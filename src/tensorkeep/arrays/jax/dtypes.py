@@ -1,0 +1,17 @@
+"""The dtypes that jax has as it is set up here (imports jax)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tensorkeep.arrays.jax._dense import JaxArrays
+from tensorkeep.dtypes import DType
+
+
+def array_dtype(dtype: DType) -> np.dtype[Any]:
+    """Return the dtype of arrays for one of the format; DtypeError if jax lacks it."""
+    arrays = JaxArrays()
+    arrays.refuse_lacking(dtype)
+    return arrays.numpy_dtype(dtype)

@@ -1,0 +1,28 @@
+"""jax.Arrays over many devices and processes: each process reads and writes its own shards.
+
+- `_regions`: which part of an array each device and process has.
+- `_coordination`: jax's coordination service as a store that the processes of a save share.
+- `_array_parts`: what this process has of an array, as parts to write.
+- `_save_plan`: what all processes save together, and what this one has of it.
+- `_save`: one save in which all processes take part.
+- `_read_regions`: reading parts of saved tensors, and hardly more bytes than these.
+- `_load`: saved tensors as sharded arrays.
+"""
+
+import tensorkeep.errors
+
+with tensorkeep.errors.importing(jax="jax"):
+    import jax  # noqa: F401
+
+from tensorkeep.meshes._load import load_shards
+from tensorkeep.meshes._save import TogetherSave, save_together, save_together_async
+from tensorkeep.meshes._save_plan import SharedPlan, plan_together
+
+__all__ = [
+    "SharedPlan",
+    "TogetherSave",
+    "load_shards",
+    "plan_together",
+    "save_together",
+    "save_together_async",
+]

@@ -1,0 +1,124 @@
+"""Saved tensors as sharded arrays: each process reads the bytes of its own shards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import jax
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tensorkeep.arrays.elements import known_dtype
+from tensorkeep.arrays.jax.dtypes import array_dtype
+from tensorkeep.meshes._read_regions import TensorPart, read_parts
+from tensorkeep.meshes._regions import devices_of
+from tensorkeep.parallel import ProgressMeter
+from tensorkeep.tensors import LazyTensor, Region
+
+_AT_ONCE_NBYTES: Final = 2**28
+"""Bytes that are read before they are given to devices, so that the host never has all of them."""
+
+
+class _Shards(msgspec.Struct, frozen=True, eq=False):
+    """What this process reads of one tensor.
+
+    Attributes:
+        name: Its name.
+        lazy: The saved tensor.
+        dtype: Of the array.
+        sharding: Of the array.
+        devices: Region to the devices of this process that have it.
+        reads: What is read: the regions, or one region that consists of all of them.
+    """
+
+    name: str
+    lazy: LazyTensor
+    dtype: np.dtype[Any]
+    sharding: jax.sharding.Sharding
+    devices: dict[Region, list[jax.Device]]
+    reads: list[Region]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(TensorPart(self.lazy, region).nbytes for region in self.reads)
+
+
+def load_shards(
+    tensors: Mapping[str, LazyTensor],
+    shardings: Mapping[str, jax.sharding.Sharding],
+    meter: ProgressMeter | None = None,
+) -> dict[str, jax.Array]:
+    """Load tensors as arrays with the shardings of the same names; parts that several devices have are read once."""
+    wanted = [_shards_of(name, lazy, shardings[name]) for name, lazy in tensors.items()]
+    arrays: dict[str, jax.Array] = {}
+    for batch in _batches(wanted):
+        read = read_parts({
+            f"{place}/{number}": TensorPart(shards.lazy, region)
+            for place, shards in enumerate(batch)
+            for number, region in enumerate(shards.reads)
+        })
+        for place, shards in enumerate(batch):
+            arrays[shards.name] = _array_of(
+                shards, [read[f"{place}/{number}"] for number in range(len(shards.reads))]
+            )
+        if meter is not None:
+            meter.add(sum(shards.lazy.entry.nbytes for shards in batch))
+    return arrays
+
+
+def _shards_of(name: str, lazy: LazyTensor, sharding: jax.sharding.Sharding) -> _Shards:
+    dtype = array_dtype(lazy.reader.cast_to or known_dtype(name, lazy.entry))
+    devices = devices_of(sharding, lazy.shape, name)
+    return _Shards(name, lazy, dtype, sharding, devices, _joined(devices))
+
+
+def _joined(regions: Mapping[Region, Any]) -> list[Region]:
+    """Return regions as one, if they fill it."""
+    if len(regions) < 2:
+        return list(regions)
+    starts = tuple(map(min, zip(*(region.starts for region in regions), strict=True)))
+    stops = tuple(map(max, zip(*(region.stops for region in regions), strict=True)))
+    around = Region(starts, stops)
+    return [around] if around.n_elements == sum(region.n_elements for region in regions) else list(regions)
+
+
+def _batches(wanted: list[_Shards]) -> Iterator[list[_Shards]]:
+    batch: list[_Shards] = []
+    nbytes = 0
+    for shards in wanted:
+        if batch and nbytes + shards.nbytes > _AT_ONCE_NBYTES:
+            yield batch
+            batch, nbytes = [], 0
+        batch.append(shards)
+        nbytes += shards.nbytes
+    if batch:
+        yield batch
+
+
+def _array_of(shards: _Shards, read: list[npt.NDArray[Any]]) -> jax.Array:
+    """Make an array of what was read, on the devices of this process."""
+    content: list[npt.NDArray[Any]] = []
+    places: list[jax.sharding.SingleDeviceSharding] = []
+    by_region = dict(zip(shards.reads, read, strict=True))
+    for region, devices in shards.devices.items():
+        part = by_region.get(region)
+        if part is None:
+            ((around, whole),) = by_region.items()
+            part = whole[_index_within(region, around)]
+        content += [part] * len(devices)
+        places += [
+            jax.sharding.SingleDeviceSharding(device, memory_kind=shards.sharding.memory_kind) for device in devices
+        ]
+    return jax.make_array_from_single_device_arrays(
+        shards.lazy.shape, shards.sharding, jax.device_put(content, places), dtype=shards.dtype
+    )
+
+
+def _index_within(region: Region, around: Region) -> tuple[slice, ...]:
+    """Return the index of a region within one around it."""
+    return tuple(
+        slice(start - first, stop - first)
+        for start, stop, first in zip(region.starts, region.stops, around.starts, strict=True)
+    )
