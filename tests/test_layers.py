@@ -35,6 +35,7 @@ LAYERS = (
         "exporting",
         "fetching",
         "models",
+        "meshes",
         "training",
         "server",
         "viewing",
@@ -74,7 +75,7 @@ IMPORTED_BY_NAME = {"on_demand.py", "arrays/_registry.py", "install.py", "kinds/
 stand-ins for safetensors."""
 
 KNOWS_LIBRARIES = {
-    *("arrays", "models", "training", "integrations"),
+    *("arrays", "models", "meshes", "training", "integrations"),
     *("torch", "numpy", "jax", "flax", "tensorflow", "mlx", "paddle"),
     "formats/pickles",  # modules that pickles name
     "kinds/pickles/_data.py",  # objects of libraries that pickles hold

@@ -81,7 +81,9 @@ class _ServiceErrors:
 
     def __enter__(self) -> None: ...
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> Literal[False]:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> Literal[False]:
         if isinstance(error, jax.errors.JaxRuntimeError):
             raise TransportError(
                 "jax's coordination service does not answer: its process may have ended",

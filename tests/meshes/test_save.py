@@ -1,0 +1,119 @@
+"""Several processes of jax save one checkpoint, which one process reads."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tensorkeep
+from tests.support.meshes import mesh_saves
+from tests.support.meshes.jax_processes import Failed, JaxProcesses, Killed
+from tests.support.soak import SEED, rounds
+
+N_KILLS = rounds(1, 30)
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[JaxProcesses]:
+    with JaxProcesses(2) as processes:
+        yield processes
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (4, 1), (1, 4)])
+def test_shards_of_two_processes_become_whole_tensors(
+    two: JaxProcesses, tmp_path: Path, shape: tuple[int, int]
+) -> None:
+    two.run(mesh_saves.save_state, tmp_path / "ck", shape, 3)
+
+    assert mesh_saves.number_in(tmp_path / "ck") == 3
+    assert os.listdir(tmp_path / "ck") == ["model.safetensors"]
+    state = tensorkeep.load(tmp_path / "ck", framework="numpy")
+    assert state["host"].tolist() == [3, 4, 5, 6]
+    assert state["local"].tolist() == [3, 3, 3]
+    assert state["name"] == "run"
+
+
+def test_a_later_save_takes_the_place_of_shards(two: JaxProcesses, tmp_path: Path) -> None:
+    two.run(mesh_saves.save_state, tmp_path / "ck", (2, 2), 1, 300)
+    assert len(os.listdir(tmp_path / "ck")) > 3
+    two.run(mesh_saves.save_state, tmp_path / "ck", (4, 1), 2)
+
+    assert mesh_saves.number_in(tmp_path / "ck") == 2
+    assert os.listdir(tmp_path / "ck") == ["model.safetensors"]
+
+
+def test_four_processes_save_what_two_load_onto_another_mesh(two: JaxProcesses, tmp_path: Path) -> None:
+    with JaxProcesses(4) as four:
+        four.run(mesh_saves.save_state, tmp_path / "ck", (2, 4), 5, 300)
+        two.run(mesh_saves.save_state, tmp_path / "of two", (4, 1), 6)
+        four.run(mesh_saves.load_state, tmp_path / "of two", (4, 2), 6)
+
+    assert mesh_saves.number_in(tmp_path / "ck") == 5
+    two.run(mesh_saves.load_state, tmp_path / "ck", (1, 4), 5)
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (4, 1), (1, 4)])
+@pytest.mark.parametrize("backend", ["mmap", "pread"])
+def test_two_processes_load_onto_any_mesh(
+    two: JaxProcesses, tmp_path: Path, shape: tuple[int, int], backend: str
+) -> None:
+    two.run(mesh_saves.save_state, tmp_path / "ck", (2, 2), 4, 300)
+
+    assert two.run(mesh_saves.load_state, tmp_path / "ck", shape, 4, backend) == ["equal", "equal"]
+
+
+def test_each_process_reads_little_more_than_its_shards(two: JaxProcesses, tmp_path: Path) -> None:
+    two.run(mesh_saves.save_large, tmp_path / "ck", (2, 2), 12 * 2**20)
+
+    for own, read in two.run(mesh_saves.bytes_read_by_load, tmp_path / "ck", (2, 2)):
+        assert own <= read <= 1.1 * own
+
+
+def test_background_saves_have_what_there_was(two: JaxProcesses, tmp_path: Path) -> None:
+    two.run(mesh_saves.save_in_background_twice, tmp_path / "ck", (2, 2))
+
+    assert [mesh_saves.number_in(tmp_path / name) for name in ("ck", "ck-2")] == [1, 2]
+
+
+@pytest.mark.parametrize(("what", "said"), [("tensor", "different values of `host`"), ("value", "different states")])
+def test_processes_that_save_different_things_are_refused(
+    two: JaxProcesses, tmp_path: Path, what: str, said: str
+) -> None:
+    for answer in two.run(mesh_saves.save_differing, tmp_path / "ck", (2, 2), what):
+        assert answer.startswith("StateError: ")
+        assert said in answer
+    assert not (tmp_path / "ck").exists()
+
+
+def test_one_process_with_several_devices_saves_and_loads_shards(tmp_path: Path) -> None:
+    with JaxProcesses(1) as alone:
+        alone.run(mesh_saves.save_alone, tmp_path / "ck", (1, 2), 7)
+        alone.run(mesh_saves.load_state, tmp_path / "ck", (2, 1), 7)
+
+    assert mesh_saves.number_in(tmp_path / "ck") == 7
+
+
+def kill_one_while_saving(path: Path, ready: Path, seconds: float, number: int) -> int:
+    with JaxProcesses(2, heartbeat_s=2) as processes:
+        processes.run(mesh_saves.save_state, path, (2, 2), 1)
+        processes.start(mesh_saves.save_until_killed, path, (2, 2), str(ready))
+        while not all(ready.with_name(f"{ready.name}-{each}").exists() for each in range(2)):
+            time.sleep(0.001)
+        time.sleep(seconds)
+        processes.kill(number)
+        results = processes.results()
+    assert isinstance(results[number], Killed)
+    assert isinstance(results[1 - number], Failed | Killed)
+    return mesh_saves.number_in(path)
+
+
+@pytest.mark.soak
+def test_a_process_killed_at_any_time_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
+    times = random.Random(SEED + 30)
+    for number in range(N_KILLS):
+        kill_one_while_saving(tmp_path / "ck", tmp_path / f"ready{number}", times.uniform(0, 0.3), number % 2)

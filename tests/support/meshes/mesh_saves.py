@@ -1,0 +1,177 @@
+"""What the processes of a jax job do in tests: states over all of them, saved and loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import ml_dtypes
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import tensorkeep
+from tensorkeep.checkpoint import SaveOptions
+from tensorkeep.meshes import load_shards, save_together, save_together_async
+from tensorkeep.tensors import prepare
+
+WHOLE: dict[str, np.ndarray[Any, Any]] = {
+    "rows": np.arange(16 * 6, dtype=np.float32).reshape(16, 6),
+    "columns": np.arange(5 * 16, dtype=np.float32).reshape(5, 16).astype(ml_dtypes.bfloat16),
+    "tiles": np.arange(8 * 8 * 3, dtype=np.int32).reshape(8, 8, 3),
+    "replicated": np.arange(7, dtype=np.float16),
+    "inner": np.arange(3 * 16 * 4, dtype=np.uint8).reshape(3, 16, 4),
+    "scalar": np.array(2.5, np.float32),
+    "empty": np.zeros((0, 4), np.float32),
+}
+"""Name to array, as the files have it."""
+
+SPECS: dict[str, P] = {
+    "rows": P(("x", "y")),
+    "columns": P(None, "y"),
+    "tiles": P("x", "y"),
+    "replicated": P(),
+    "inner": P(None, ("x", "y"), None),
+    "scalar": P(),
+    "empty": P(),
+}
+MIB = 2**20
+
+
+def mesh_of(*shape: int) -> Mesh:
+    return Mesh(np.array(jax.devices()).reshape(shape), ("x", "y"))
+
+
+def spread(whole: np.ndarray[Any, Any], mesh: Mesh, spec: P) -> jax.Array:
+    return jax.make_array_from_callback(whole.shape, NamedSharding(mesh, spec), lambda index: whole[index])
+
+
+def arrays_on(mesh: Mesh, number: int = 0) -> dict[str, jax.Array]:
+    return {name: spread(whole + np.asarray(number, whole.dtype), mesh, SPECS[name]) for name, whole in WHOLE.items()}
+
+
+def state_on(mesh: Mesh, number: int = 0) -> dict[str, Any]:
+    """Return a state with values of each process between its arrays."""
+    return {
+        "params": arrays_on(mesh, number),
+        "step": number,
+        "host": np.arange(4) + number,
+        "local": jax.numpy.full(3, number, "float32"),
+        "name": "run",
+    }
+
+
+def options(**given: Any) -> SaveOptions:
+    return SaveOptions(**{"max_shard_nbytes": 5 * 10**9, "durable": False, **given})
+
+
+def save_state(path: Any, shape: tuple[int, int], number: int = 0, max_shard_nbytes: int = 5 * 10**9) -> None:
+    prepared = prepare(state_on(mesh_of(*shape), number))
+    save_together(prepared, path, options(max_shard_nbytes=max_shard_nbytes))
+
+
+def save_alone(path: Any, shape: tuple[int, int], number: int) -> None:
+    """Save arrays in several shards, all of them here, as any other state."""
+    tensorkeep.save_async(state_on(mesh_of(*shape), number), path).result(60)
+    first = Path(path, "model.safetensors").read_bytes()
+    tensorkeep.save_checkpoint(state_on(mesh_of(*shape), number), path)
+    assert Path(path, "model.safetensors").read_bytes() == first
+
+
+def load_state(path: Any, shape: tuple[int, int], number: int, backend: str = "auto") -> str:
+    """Load onto a mesh of the given shape, and compare this process's shards with what was saved."""
+    mesh = mesh_of(*shape)
+    with tensorkeep.open(path, backend=backend) as opened:
+        names = {name: f"params.{name}" for name in WHOLE}
+        shardings = {full: NamedSharding(mesh, SPECS[name]) for name, full in names.items()}
+        loaded = load_shards({full: opened[full] for full in names.values()}, shardings)
+    for name, full in names.items():
+        array, whole = loaded[full], WHOLE[name] + np.asarray(number, WHOLE[name].dtype)
+        assert array.sharding == shardings[full]
+        assert array.shape == whole.shape
+        assert array.dtype == whole.dtype
+        for shard in array.addressable_shards:
+            assert np.asarray(shard.data).tobytes() == np.ascontiguousarray(whole[shard.index]).tobytes(), name
+    return "equal"
+
+
+def save_large(path: Any, shape: tuple[int, int], nbytes: int) -> None:
+    """Save two arrays, one cut by rows and one by columns, and a replicated one."""
+    n_columns = nbytes // 3 // 4 // 256
+    whole = np.arange(256 * n_columns, dtype=np.float32).reshape(256, n_columns)
+    mesh = mesh_of(*shape)
+    arrays = {
+        "rows": spread(whole, mesh, P(("x", "y"), None)),
+        "columns": spread(whole, mesh, P(None, ("x", "y"))),
+        "replicated": spread(whole, mesh, P()),
+    }
+    save_together(prepare(arrays), path, options(max_shard_nbytes=nbytes // 4))
+
+
+def bytes_read_by_load(path: Any, shape: tuple[int, int]) -> tuple[int, int]:
+    """Load onto a mesh, cut otherwise than it was saved; return the bytes of own shards, and those that were read."""
+    mesh = mesh_of(*shape)
+    specs = {"rows": P("y", "x"), "columns": P("x", "y"), "replicated": P(None, "x")}
+    with tensorkeep.open(path, backend="pread") as opened:
+        tensors = dict(opened.items())
+        before = _rchar()
+        arrays = load_shards(tensors, {name: NamedSharding(mesh, specs[name]) for name in tensors})
+        read = _rchar() - before
+    own = 0
+    for array in arrays.values():
+        shards = {str(shard.index): shard.data.nbytes for shard in array.addressable_shards}
+        own += sum(shards.values())
+    return own, read
+
+
+def _rchar() -> int:
+    line = Path("/proc/self/io").read_text().splitlines()[0]
+    return int(line.split()[1])
+
+
+def save_in_background_twice(path: Any, shape: tuple[int, int]) -> str:
+    """Save two states without waiting; the arrays of the first are donated at once."""
+    mesh = mesh_of(*shape)
+    arrays = arrays_on(mesh, 1)
+    first = save_together_async(prepare({"params": arrays, "step": 1}), path, options())
+    changed = jax.jit(lambda tree: jax.tree.map(lambda a: a * 0, tree), donate_argnums=0)(arrays)
+    jax.block_until_ready(changed)
+    second = save_together_async(prepare({"params": arrays_on(mesh, 2), "step": 2}), f"{path}-2", options())
+    first.result(60)
+    second.result(60)
+    return "saved"
+
+
+def save_differing(path: Any, shape: tuple[int, int], what: str) -> str:
+    """Save states that differ between processes; return what is said."""
+    state = state_on(mesh_of(*shape))
+    if what == "tensor":
+        state["host"] = np.arange(4) + jax.process_index()
+    elif what == "value":
+        state["step"] = jax.process_index()
+    elif what == "fails" and jax.process_index() == 1:
+        state["step"] = object
+    try:
+        save_together(prepare(state), path, options())
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "saved"
+
+
+def save_until_killed(path: Any, shape: tuple[int, int], ready: str) -> None:
+    """Save one state after another."""
+    Path(f"{ready}-{jax.process_index()}").touch()
+    for number in range(2, 1000):
+        save_state(path, shape, number)
+
+
+def number_in(path: Any) -> int:
+    """Return the number of a saved state, which must be whole."""
+    state = tensorkeep.load(path, framework="numpy", ties="copy")
+    number = int(state["step"])
+    for name, whole in WHOLE.items():
+        wanted = whole + np.asarray(number, whole.dtype)
+        assert np.asarray(state["params"][name]).tobytes() == wanted.tobytes(), name
+    assert tensorkeep.verify(path).is_whole
+    return number
