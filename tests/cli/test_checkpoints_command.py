@@ -175,7 +175,7 @@ def test_a_missing_shard_is_named(run: Any, ours: Path, tmp_path: Path) -> None:
 
     for arguments in (["inspect", str(copy)], ["slice", str(copy), "layers.0.weight"]):
         done = run(*arguments)
-        assert (done.returncode, done.stdout) == (1, "")
+        assert (done.returncode, done.stdout) == (2, "")
         assert "model-00002-of-00003.safetensors" in done.stderr
         assert done.stderr.count("\n") == 1
 

@@ -113,20 +113,20 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("arguments", ERRORS.values(), ids=ERRORS)
-def test_errors_are_one_line_and_exit_code_1(run: Any, write_file: Any, tmp_path: Path, arguments: list[str]) -> None:
+def test_errors_are_one_line_and_exit_code_2(run: Any, write_file: Any, tmp_path: Path, arguments: list[str]) -> None:
     write_file({"a": ("F32", (4,), 16)}, name="good.safetensors")
     (tmp_path / "text").write_text("this is no file of tensors")
     (tmp_path / "empty").mkdir()
 
     done = run(*arguments, cwd=tmp_path)
 
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert re.fullmatch(r"error: [^\n]+\n", done.stderr)
     assert done.stderr.removesuffix("\n").isprintable()
 
 
 def test_usage_errors_say_where_help_is(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect"]) == 1
+    assert main(["inspect"]) == 2
     assert capsys.readouterr().err.endswith("(see tensorkeep inspect --help)\n")
 
 
@@ -162,7 +162,7 @@ def test_a_full_disk_is_an_error_in_one_line(minilm: str) -> None:
             [*COMMAND, "inspect", minilm], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr == "error: [Errno 28] No space left on device\n"
 
 
@@ -218,7 +218,7 @@ def test_hostile_names_in_slices(run: Any, write_file: Any) -> None:
     done = run("slice", path, "\x1b[31mred\x1b[0m")
     assert (done.returncode, done.stdout) == (0, "\\x1b[31mred\\x1b[0m  F32  [1]\n[0.]\n")
     for name in ("\x7f.\0", "\x1b[31mred"):
-        assert main(["slice", path, name]) == 1
+        assert main(["slice", path, name]) == 2
 
 
 def in_terminal(arguments: list[str], **variables: str) -> str:

@@ -40,7 +40,7 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 
 def fail(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    assert main(["convert", *map(str, arguments)]) == 1
+    assert main(["convert", *map(str, arguments)]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     return captured.err
@@ -71,6 +71,7 @@ def test_as_json(capsys: pytest.CaptureFixture[str], source: Path, tmp_path: Pat
     report = json.loads(call(capsys, source, target, "--json", "--max-shard-size=30", "--sha256", "--no-check"))
 
     assert report.pop("seconds") >= 0
+    assert report.pop("replaced") == []
     assert report == {
         "path": str(target),
         "sources": [str(source)],
@@ -142,7 +143,7 @@ def test_a_progress_bar_is_for_terminals_only(run: Any, source: Path, tmp_path: 
 
 
 def test_one_path_is_not_enough(capsys: pytest.CaptureFixture[str], source: Path) -> None:
-    assert main(["convert", str(source)]) == 1
+    assert main(["convert", str(source)]) == 2
     assert "Missing argument" in capsys.readouterr().err
 
 

@@ -58,7 +58,7 @@ def test_for_programs(run: Any, site: str, tmp_path: Path) -> None:
 def test_errors_are_one_line(run: Any, site: str, tmp_path: Path, url: str) -> None:
     done = run("fetch", site + url if url != "model" else "model", str(tmp_path / "copy"))
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1

@@ -79,7 +79,7 @@ class TestSlice:
     def test_numbers_of_quantized_tensors_are_asked_for(
         self, quantized: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert "--dequantize bf16" in printed(capsys, "slice", quantized, "w", status=1)
+        assert "--dequantize bf16" in printed(capsys, "slice", quantized, "w", status=2)
         out = printed(capsys, "slice", quantized, "w", "[3, 2:5]", "--dequantize", "f32")
         assert out.startswith("w  F32  [3] of [32, 32]\n")
         assert "1 request, 34 bytes" in printed(capsys, "slice", quantized, "w", "3", "--dequantize", "f32", "--plan")

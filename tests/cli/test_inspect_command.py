@@ -233,11 +233,10 @@ HELP = "tensorkeep inspect --help"
 
 @pytest.mark.parametrize("view", ["--flat", "--expand"])
 def test_json_refuses_views(capsys: pytest.CaptureFixture[str], minilm: str, view: str) -> None:
-    assert main(["inspect", "--json", view, minilm]) == 1
-    assert capsys.readouterr() == (
-        "",
-        f"error: Invalid value for '{view}': it does not apply to --json (see {HELP})\n",
-    )
+    assert main(["inspect", "--json", view, minilm]) == 2
+    captured = capsys.readouterr()
+    assert captured.err == f"error: Invalid value for '{view}': it does not apply to --json (see {HELP})\n"
+    assert json.loads(captured.out)["error"]["kind"] == "UsageError"
 
 
 @pytest.mark.parametrize(

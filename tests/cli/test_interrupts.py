@@ -103,7 +103,7 @@ def test_a_reshard_that_is_interrupted_leaves_the_old_checkpoint(large: Path, tm
     tensorkeep.save_checkpoint({f"w{i}": np.ones(100) for i in range(3)}, tmp_path, max_shard_size="1KB")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
-    code, _, _ = interrupt_when_shown(["reshard", str(large), str(tmp_path), "--overwrite"], r"writing.*/3\.2 GB")
+    code, _, _ = interrupt_when_shown(["reshard", str(large), str(tmp_path), "--force"], r"writing.*/3\.2 GB")
 
     assert code == 130
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -86,7 +86,7 @@ def test_another_metric_says_what_is_best(capsys: pytest.CaptureFixture[str], ro
 def test_a_metric_that_no_step_has_is_refused(capsys: pytest.CaptureFixture[str], root: Path) -> None:
     code, out, err = call(capsys, root, "--monitor", "nope")
 
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert "no step has the metric" in err
     assert "expected a step with `nope`, found `accuracy`, `valid_loss`" in err
 
@@ -111,7 +111,7 @@ def test_nothing_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> No
     assert run_json(capsys, tmp_path) == []
 
     code, out, err = call(capsys, tmp_path / "none")
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert err.startswith("error: no such store")
 
 

@@ -43,12 +43,12 @@ def test_options_replace_them(capsys: pytest.CaptureFixture[str], root: Path) ->
 
 @pytest.mark.parametrize("options", [["--keep-last", "many"], ["--keep-last", "0"], ["--keep-every", "-1"]])
 def test_what_is_no_rule_is_refused(capsys: pytest.CaptureFixture[str], root: Path, options: list[str]) -> None:
-    assert main(["prune", str(root), *options]) == 1
+    assert main(["prune", str(root), *options]) == 2
     assert "is invalid" in capsys.readouterr().err
 
 
 def test_without_rules_they_are_asked_for(capsys: pytest.CaptureFixture[str], root: Path) -> None:
     (root / RULES_NAME).unlink()
 
-    assert main(["prune", str(root)]) == 1
+    assert main(["prune", str(root)]) == 2
     assert "the rules of the store are not known" in capsys.readouterr().err

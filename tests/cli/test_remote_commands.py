@@ -92,7 +92,7 @@ def test_what_works_on_a_disk_only(url, run, tmp_path, monkeypatch) -> None:
         ("reshard", url("one.safetensors"), url("there")),
     ):
         status, shown = run(*arguments)
-        assert status == 1
+        assert status == 2
         assert "error: " in shown
     assert not list(tmp_path.iterdir())
 

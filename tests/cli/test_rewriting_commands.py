@@ -43,7 +43,7 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 
 def fail(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    assert main(list(map(str, arguments))) == 1
+    assert main(list(map(str, arguments))) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     return captured.err
@@ -103,6 +103,7 @@ def test_reshard_as_json(capsys: pytest.CaptureFixture[str], source: Path, tmp_p
     report = json.loads(call(capsys, "reshard", "--json", source, target, "--max-shard-size=16KB", "--sha256"))
 
     assert report.pop("seconds") >= 0
+    assert report.pop("replaced") == []
     names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
     assert report == {
         "path": str(target),

@@ -130,7 +130,7 @@ def test_npy_refuses_what_it_cannot_hold_until_told_to_convert(
 ) -> None:
     out = tmp_path / "out.npy"
 
-    assert main(["slice", narrow, name, "-o", str(out)]) == 1
+    assert main(["slice", narrow, name, "-o", str(out)]) == 2
     assert "Pass --as float32, which represents each of its values exactly" in capsys.readouterr().err
     assert not out.exists()
 
@@ -140,7 +140,7 @@ def test_npy_refuses_what_it_cannot_hold_until_told_to_convert(
 
 
 def test_complex_values_are_not_cut_to_floats(capsys: pytest.CaptureFixture[str], narrow: str) -> None:
-    assert main(["slice", narrow, "c", "--as", "float64"]) == 1
+    assert main(["slice", narrow, "c", "--as", "float64"]) == 2
     assert (
         capsys.readouterr().err
         == "error: complex values cannot be converted to floats: found complex64. Leave out --as\n"
@@ -150,7 +150,7 @@ def test_complex_values_are_not_cut_to_floats(capsys: pytest.CaptureFixture[str]
 def test_only_npy_files_are_written(capsys: pytest.CaptureFixture[str], tmp_path: Path, narrow: str) -> None:
     before = Path(narrow).read_bytes()
 
-    assert main(["slice", narrow, "bf16", "-o", narrow]) == 1
+    assert main(["slice", narrow, "bf16", "-o", narrow]) == 2
     assert "expected a path that ends in .npy" in capsys.readouterr().err
     assert Path(narrow).read_bytes() == before
 
@@ -158,17 +158,17 @@ def test_only_npy_files_are_written(capsys: pytest.CaptureFixture[str], tmp_path
 def test_a_file_that_cannot_be_written_leaves_the_old_one(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, narrow: str
 ) -> None:
-    assert main(["slice", narrow, "c", "-o", str(tmp_path / "missing" / "out.npy")]) == 1
+    assert main(["slice", narrow, "c", "-o", str(tmp_path / "missing" / "out.npy")]) == 2
     assert capsys.readouterr().err.startswith("error: ")
 
 
 def test_unknown_names_come_with_near_ones(capsys: pytest.CaptureFixture[str], minilm: str) -> None:
-    assert main(["slice", minilm, "pooler.dense.wieght"]) == 1
+    assert main(["slice", minilm, "pooler.dense.wieght"]) == 2
     assert "Did you mean `pooler.dense.weight`" in capsys.readouterr().err
 
 
 def test_tensors_of_unknown_dtype_are_refused(capsys: pytest.CaptureFixture[str], write_file: Any) -> None:
-    assert main(["slice", str(write_file({"w": ("Q4_K", (2000,), 1125)})), "w"]) == 1
+    assert main(["slice", str(write_file({"w": ("Q4_K", (2000,), 1125)})), "w"]) == 2
     assert "dtype that this version does not know" in capsys.readouterr().err
 
 
@@ -176,16 +176,16 @@ def test_tensors_of_unknown_dtype_are_refused(capsys: pytest.CaptureFixture[str]
 def test_an_index_that_looks_like_an_option_comes_with_a_hint(
     capsys: pytest.CaptureFixture[str], minilm: str, index: str
 ) -> None:
-    assert main(["slice", minilm, WEIGHT, index]) == 1
+    assert main(["slice", minilm, WEIGHT, index]) == 2
     assert "Put an index that starts with a minus in brackets, such as '[-1]' (see" in capsys.readouterr().err
 
-    assert main(["slice", minilm, WEIGHT, "--one"]) == 1
+    assert main(["slice", minilm, WEIGHT, "--one"]) == 2
     assert "brackets" not in capsys.readouterr().err
     assert main(["slice", minilm, WEIGHT, f"[{index}]"]) == 0
 
 
 def test_a_dtype_that_is_no_choice_is_told_the_choices(capsys: pytest.CaptureFixture[str], minilm: str) -> None:
-    assert main(["slice", minilm, WEIGHT, "--as", "int8"]) == 1
+    assert main(["slice", minilm, WEIGHT, "--as", "int8"]) == 2
     assert capsys.readouterr().err == (
         "error: Invalid value for '--as': 'int8' is not one of 'float32', 'float64' (see tensorkeep slice --help)\n"
     )

@@ -235,8 +235,8 @@ def test_slice_prints_values_and_views(capsys: pytest.CaptureFixture[str], path:
     assert run(capsys, "slice", path, "optim.param_groups.0.betas") == ["(0.9, 0.999)"]
     assert run(capsys, "slice", path, "cfg") == [f"{__name__}:Config(lr=0.1, name='adam')"]
     assert run(capsys, "slice", path, "halves.1", "[:2]") == ["halves.1  F32  [2] of [60]", "[40. 41.]"]
-    assert main(["slice", str(path), "epochs"]) == 1
-    assert main(["slice", str(path), "epoch", "[0]"]) == 1
+    assert main(["slice", str(path), "epochs"]) == 2
+    assert main(["slice", str(path), "epoch", "[0]"]) == 2
 
 
 def test_diff_of_a_state_with_itself(capsys: pytest.CaptureFixture[str], path: Path, tmp_path: Path) -> None:

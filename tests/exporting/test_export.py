@@ -135,7 +135,7 @@ def test_nothing_is_replaced_unless_the_caller_says_so(source: Path, tmp_path: P
     target = tmp_path / "model.npz"
     target.write_text("mine")
 
-    with pytest.raises(DestinationExistsError, match="--overwrite"):
+    with pytest.raises(DestinationExistsError, match="--force"):
         tensorkeep.export(source, target)
     assert target.read_text() == "mine"
 
@@ -219,8 +219,8 @@ def test_the_command_says_what_it_wrote_and_left_out(
     assert first.startswith(f"wrote {tmp_path / 'model.npz'}: 13 tensors, ")
     assert facts == ["  checked  every tensor, read back"]
 
-    assert main(["export", str(source), str(tmp_path / "model.npz")]) == 1
-    assert "--overwrite" in capsys.readouterr().err
+    assert main(["export", str(source), str(tmp_path / "model.npz")]) == 2
+    assert "--force" in capsys.readouterr().err
 
 
 def test_each_format_has_a_key_and_suffixes_of_its_own() -> None:

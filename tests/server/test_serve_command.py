@@ -154,7 +154,7 @@ def test_what_is_wrong_is_said_in_a_line(
 ) -> None:
     monkeypatch.chdir(ROOT)
 
-    assert main(["serve", *arguments]) == 1
+    assert main(["serve", *arguments]) == 2
     output, errors = capsys.readouterr()
     assert output == ""
     assert re.fullmatch(f"error: .*{message}.*\n", errors)
@@ -166,7 +166,7 @@ def test_a_port_that_is_taken(served: Path, capsys: pytest.CaptureFixture[str]) 
         taken.listen()
         port = str(taken.getsockname()[1])
 
-        assert main(["serve", str(served), "--port", port]) == 1
+        assert main(["serve", str(served), "--port", port]) == 2
 
     assert capsys.readouterr().err == f"error: could not listen (127.0.0.1:{port}): found Address already in use\n"
 
@@ -192,7 +192,7 @@ def test_without_aiohttp_the_message_says_what_to_install(served: Path, tmp_path
         check=False,
     )
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "pip install 'tensorkeep[serve]'" in done.stderr
 
 

@@ -253,7 +253,7 @@ class _Job:
                 "the file exists" if len(existing) == 1 else "the files exist",
                 path=existing[0],
                 found=listed(existing) if len(existing) > 1 else None,
-                hint="Choose another; overwrite=True (--overwrite) replaces it",
+                hint="Choose another; overwrite=True (--force) replaces it",
             ).numbered(EEXIST)
 
     def run(self, sources: Sources, wanted: LazyTensors, progress: Progress | None) -> None:

@@ -31,7 +31,7 @@ def destination_exists(directory: str, found: Collection[str]) -> DestinationExi
         "there is a checkpoint at the destination, which would be replaced",
         path=without_secrets(directory),
         found=listed(found),
-        hint="Choose another; overwrite=True (--overwrite) replaces its tensors and keeps other files",
+        hint="Choose another; overwrite=True (--force) replaces its tensors and keeps other files",
     ).numbered(EEXIST)
 
 

@@ -36,7 +36,7 @@ def check_npy_path(path: str, *, overwrite: bool) -> None:
     if not path.endswith(".npy"):
         raise UnsupportedError("the output must be a .npy file", expected="a path that ends in .npy", found=path)
     if os.path.lexists(path) and not overwrite:
-        raise DestinationExistsError("the file exists", path=path, hint="--overwrite replaces it").numbered(EEXIST)
+        raise DestinationExistsError("the file exists", path=path, hint="--force replaces it").numbered(EEXIST)
 
 
 def write_npy(array: NDArray[Any], path: str) -> None:

@@ -93,8 +93,13 @@ Sha256 = Annotated[
     bool, typer.Option("--sha256", help="Record the SHA-256 of each shard, by which Git LFS and the Hub know it.")
 ]
 
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace what is at the destination; other files there stay.")
+Force = Annotated[
+    bool,
+    typer.Option(
+        "--force",
+        "--overwrite",
+        help="Replace what is at the destination without asking; other files there stay.",
+    ),
 ]
 
 NewVariant = Annotated[

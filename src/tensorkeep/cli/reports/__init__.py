@@ -6,6 +6,7 @@
 - `_module_tree`: tensors as a tree of modules, with equal layers folded.
 - `_tables`, `_json`: what `inspect` prints, for people and for programs.
 - `_verify`, `_diff`, `_scan`, `_conversion`, `_export`: the results of these commands.
+- `_failure`: the error that ended a command.
 - `_written`: the checkpoint that a command wrote.
 - `_statistics`: what `inspect --stats` shows.
 - `plans/`: what a read would cost; what each rank would read.
@@ -16,6 +17,7 @@ from tensorkeep.cli.reports._access_log import AccessLog, served_line
 from tensorkeep.cli.reports._conversion import Converted
 from tensorkeep.cli.reports._diff import Comparison
 from tensorkeep.cli.reports._export import Exported
+from tensorkeep.cli.reports._failure import Failure
 from tensorkeep.cli.reports._headers import read_report, state_of
 from tensorkeep.cli.reports._json import inspect_lines
 from tensorkeep.cli.reports._module_tree import tree_of
@@ -36,6 +38,7 @@ __all__ = [
     "Comparison",
     "Converted",
     "Exported",
+    "Failure",
     "Order",
     "Report",
     "Status",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tensorkeep.cli.terminal import Column, Line, columns, shortened, size_text, speed_text
+from tensorkeep.cli.terminal import Column, Line, columns, replaced_text, shortened, size_text, speed_text
 from tensorkeep.phrases import counted
 
 if TYPE_CHECKING:
@@ -20,10 +20,11 @@ _COLUMNS: Final = (Column("what"), Column("which"))
 
 
 class Converted(msgspec.Struct, frozen=True):
-    """A conversion, and how many seconds it took."""
+    """A conversion, how many seconds it took, and the files that it replaced."""
 
     conversion: Conversion
     seconds: float
+    replaced: tuple[str, ...] = ()
 
     def lines(self, _width: int | None) -> Iterator[Line]:
         """Write what was converted and what was left out."""
@@ -33,7 +34,8 @@ class Converted(msgspec.Struct, frozen=True):
             files = ""
         tensors = f"{counted(done.n_tensors, 'tensor')}, {size_text(done.nbytes)}"
         speed = speed_text(done.nbytes, self.seconds)
-        yield [("wrote ", ""), (done.path, "title"), (f": {files}{tensors} in {speed}; nothing was run", "")]
+        written = f": {files}{tensors} in {speed}; nothing was run{replaced_text(self.replaced)}"
+        yield [("wrote ", ""), (done.path, "title"), (written, "")]
         rows: list[tuple[Line, Line]] = [([(f"  {label}", "dim")], [(text, "")]) for label, text in _facts(done)]
         yield from columns(_COLUMNS, rows, headings=False)
 
@@ -41,7 +43,7 @@ class Converted(msgspec.Struct, frozen=True):
         """Return the same for JSON."""
         members: dict[str, object] = msgspec.to_builtins(self.conversion)
         data_nbytes = members.pop("nbytes")
-        return {**members, "data_nbytes": data_nbytes, "seconds": round(self.seconds, 3)}
+        return {**members, "data_nbytes": data_nbytes, "seconds": round(self.seconds, 3), "replaced": self.replaced}
 
 
 def _facts(conversion: Conversion) -> Iterator[tuple[str, str]]:

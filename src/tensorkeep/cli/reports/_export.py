@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tensorkeep.cli.reports._conversion import facts
-from tensorkeep.cli.terminal import Column, Line, columns, size_text, speed_text
+from tensorkeep.cli.terminal import Column, Line, columns, replaced_text, size_text, speed_text
 from tensorkeep.phrases import counted, listed
 
 if TYPE_CHECKING:
@@ -19,10 +19,11 @@ _COLUMNS: Final = (Column("what"), Column("which"))
 
 
 class Exported(msgspec.Struct, frozen=True):
-    """An export, and how many seconds it took."""
+    """An export, how many seconds it took, and the files that it replaced."""
 
     export: Export
     seconds: float
+    replaced: tuple[str, ...] = ()
 
     def lines(self, _width: int | None) -> Iterator[Line]:
         """Write what was exported and what was left out."""
@@ -30,7 +31,8 @@ class Exported(msgspec.Struct, frozen=True):
         files = "" if len(done.files) == 1 else f"{listed(done.files)}, "
         tensors = f"{counted(done.n_tensors, 'tensor')}, {size_text(done.nbytes)}"
         speed = speed_text(done.nbytes, self.seconds)
-        yield [("wrote ", ""), (done.path, "title"), (f": {files}{tensors} in {speed}; nothing was run", "")]
+        written = f": {files}{tensors} in {speed}; nothing was run{replaced_text(self.replaced)}"
+        yield [("wrote ", ""), (done.path, "title"), (written, "")]
         rows: list[tuple[Line, Line]] = [([(f"  {label}", "dim")], [(text, "")]) for label, text in _facts(done)]
         yield from columns(_COLUMNS, rows, headings=False)
 
@@ -38,7 +40,7 @@ class Exported(msgspec.Struct, frozen=True):
         """Return the same for JSON."""
         members: dict[str, object] = msgspec.to_builtins(self.export)
         data_nbytes = members.pop("nbytes")
-        return {**members, "data_nbytes": data_nbytes, "seconds": round(self.seconds, 3)}
+        return {**members, "data_nbytes": data_nbytes, "seconds": round(self.seconds, 3), "replaced": self.replaced}
 
 
 def _facts(export: Export) -> Iterator[tuple[str, str]]:

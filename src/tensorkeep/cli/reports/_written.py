@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 import tensorkeep
-from tensorkeep.cli.terminal import Line, size_text, speed_text
+from tensorkeep.cli.terminal import Line, replaced_text, size_text, speed_text
 from tensorkeep.phrases import counted
 
 
@@ -19,6 +19,7 @@ class Written(msgspec.Struct, frozen=True):
         n_tensors: Number of tensors.
         nbytes: Bytes of all tensors.
         seconds: How long it took.
+        replaced: The files that it replaced or removed.
     """
 
     path: str
@@ -27,13 +28,20 @@ class Written(msgspec.Struct, frozen=True):
     n_tensors: int
     nbytes: int
     seconds: float
+    replaced: tuple[str, ...] = ()
 
     def lines(self, _width: int | None) -> list[Line]:
         """Write what was written, and how fast."""
         files = next(iter(self.shards)) if self.index is None else f"{len(self.shards):,} shards"
         tensors = f"{counted(self.n_tensors, 'tensor')}, {size_text(self.nbytes)}"
         speed = speed_text(self.nbytes, self.seconds)
-        return [[("wrote ", ""), (self.path, "title"), (f": {files}, {tensors} in {speed}", "")]]
+        return [
+            [
+                ("wrote ", ""),
+                (self.path, "title"),
+                (f": {files}, {tensors} in {speed}{replaced_text(self.replaced)}", ""),
+            ]
+        ]
 
     def members(self) -> dict[str, object]:
         """Return the same for JSON."""
@@ -43,6 +51,7 @@ class Written(msgspec.Struct, frozen=True):
             "n_tensors": self.n_tensors,
             "data_nbytes": self.nbytes,
             "seconds": round(self.seconds, 3),
+            "replaced": self.replaced,
             "shards": (
                 {"shard": name, "nbytes": nbytes, "n_tensors": n_tensors}
                 for name, (nbytes, n_tensors) in self.shards.items()
@@ -50,7 +59,7 @@ class Written(msgspec.Struct, frozen=True):
         }
 
 
-def read_written(directory: str, variant: str | None, seconds: float) -> Written:
+def read_written(directory: str, variant: str | None, seconds: float, replaced: tuple[str, ...]) -> Written:
     """Read back the headers of the checkpoint that is now in a directory."""
     with tensorkeep.open(directory, variant=variant) as tensors:
         described = tensors.describe()
@@ -61,4 +70,5 @@ def read_written(directory: str, variant: str | None, seconds: float) -> Written
             n_tensors=len(tensors),
             nbytes=tensors.nbytes,
             seconds=seconds,
+            replaced=replaced,
         )

@@ -4,10 +4,13 @@
 - `_sparkline`: a histogram as a few characters. Pure.
 - `_result`: what a command reports, as lines and as JSON. Pure.
 - `_render`: the only file that prints.
+- `_files`: the files at a destination, before and after.
 - `_interrupt`: the message after Ctrl-C.
+- `_writing`: a question before something is replaced.
 """
 
 from tensorkeep.cli.terminal._columns import Column, Line, Span, Style, columns
+from tensorkeep.cli.terminal._files import replaced_text
 from tensorkeep.cli.terminal._interrupt import reporting_interrupt
 from tensorkeep.cli.terminal._render import (
     OutputClosedError,
@@ -16,6 +19,7 @@ from tensorkeep.cli.terminal._render import (
     progress_bar,
     show,
     show_error,
+    show_failure,
     show_result,
     show_text,
     show_warning,
@@ -23,6 +27,7 @@ from tensorkeep.cli.terminal._render import (
 )
 from tensorkeep.cli.terminal._result import Result, json_lines
 from tensorkeep.cli.terminal._sparkline import sparkline
+from tensorkeep.cli.terminal._writing import Writing
 from tensorkeep.markup import printable, shape_text, share_text, shortened, size_text, speed_text
 
 __all__ = [
@@ -32,18 +37,21 @@ __all__ = [
     "Result",
     "Span",
     "Style",
+    "Writing",
     "columns",
     "draws_ascii_only",
     "json_lines",
     "lenient_streams",
     "printable",
     "progress_bar",
+    "replaced_text",
     "reporting_interrupt",
     "shape_text",
     "share_text",
     "shortened",
     "show",
     "show_error",
+    "show_failure",
     "show_result",
     "show_text",
     "show_warning",

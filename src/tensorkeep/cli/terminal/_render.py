@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from itertools import islice
@@ -70,9 +70,24 @@ def show_error(message: str) -> None:
     _print(_Console(stderr=True), [[(f"error: {message}", "error")]])
 
 
+def show_failure(message: str, trace: Iterable[str], members: Mapping[str, object] | None) -> None:
+    """Print an error to standard error after its trace, and for programs as a JSON object to standard output too."""
+    _print(_Console(stderr=True), ([(line, "dim")] for line in trace))
+    show_error(message)
+    if members is not None:
+        show_text(json_lines(members))
+
+
 def show_warning(message: str) -> None:
     """Print a warning to standard error, in one line."""
     _print(_Console(stderr=True), [[(f"warning: {message}", "warning")]])
+
+
+def ask(question: str) -> bool:
+    """Ask on standard error, and read a yes from standard input."""
+    console = _Console(stderr=True)
+    console.print(printable(f"{question} [y/N] "), soft_wrap=True, end="", markup=False, highlight=False)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 @contextmanager

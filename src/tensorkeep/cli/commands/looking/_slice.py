@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -12,6 +12,7 @@ from tensorkeep.cli.inputs import (
     Dequantize,
     Engine,
     Float,
+    Force,
     Index,
     Target,
     Variant,
@@ -22,9 +23,11 @@ from tensorkeep.cli.inputs import (
     write_npy,
 )
 from tensorkeep.cli.reports import part, plan_lines, state_of, value_text
-from tensorkeep.cli.terminal import shape_text, show, show_text, terminal_width
+from tensorkeep.cli.terminal import Writing, replaced_text, shape_text, show, show_text, terminal_width
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from tensorkeep.kinds import Opened
     from tensorkeep.tensors import LazyTensor
 
@@ -51,7 +54,7 @@ def slice_tensor(
         typer.Option("--as", help="Convert the values. bfloat16 and narrower floats need this to be written."),
     ] = None,
     dequantize: Dequantize = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    force: Force = False,
     plan: Annotated[bool, typer.Option("--plan", help="Show what the read would cost; read nothing.")] = False,
     variant: Variant = None,
     engine: Engine = None,
@@ -80,7 +83,7 @@ def slice_tensor(
         elif output is None:
             _print(numbers[name], items, dtype)
         else:
-            _write(numbers[name], items, dtype, output, overwrite=overwrite)
+            _write(numbers[name], items, dtype, Writing(output, force=force), output)
 
 
 def _other_value(tensors: Opened, name: str) -> list[str] | None:
@@ -100,10 +103,15 @@ def _print(tensor: LazyTensor, index: Index, dtype: Float | None) -> None:
     show_text(preview.lines(terminal_width() or _PIPED_WIDTH))
 
 
-def _write(tensor: LazyTensor, index: Index, dtype: Float | None, path: str, *, overwrite: bool) -> None:
-    check_npy_path(path, overwrite=overwrite)
-    values = tensor[index]
-    if dtype is not None:
-        values = as_float(values, dtype)
-    write_npy(values, path)
-    show_text([f"wrote {path}: {values.dtype.name} {shape_text(values.shape)}, {values.nbytes:,} bytes"])
+def _write(tensor: LazyTensor, index: Index, dtype: Float | None, writing: Writing, path: str) -> None:
+    def attempt(overwrite: bool) -> NDArray[Any]:
+        check_npy_path(path, overwrite=overwrite)
+        values: NDArray[Any] = tensor[index]
+        if dtype is not None:
+            values = as_float(values, dtype)
+        write_npy(values, path)
+        return values
+
+    values = writing.run(attempt)
+    what = f"{values.dtype.name} {shape_text(values.shape)}, {values.nbytes:,} bytes"
+    show_text([f"wrote {path}: {what}{replaced_text(writing.replaced)}"])

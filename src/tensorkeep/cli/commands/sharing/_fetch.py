@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter
 from typing import Annotated, NamedTuple
 
 import typer
 
 import tensorkeep
-from tensorkeep.cli.inputs import AsJson, Overwrite, Variant
-from tensorkeep.cli.terminal import Line, progress_bar, reporting_interrupt, show_result, size_text, speed_text
+from tensorkeep.cli.inputs import AsJson, Force, Variant
+from tensorkeep.cli.terminal import Line, Writing, progress_bar, replaced_text, show_result, size_text, speed_text
 
 
 def fetch(
@@ -39,34 +38,38 @@ def fetch(
     durable: Annotated[
         bool, typer.Option("--durable/--no-durable", help="Wait until everything is on the disk (fsync).")
     ] = True,
-    overwrite: Overwrite = False,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Download a whole checkpoint.
 
     Many ranges are downloaded at once. A download that was stopped, by Ctrl-C or otherwise, resumes when the same
     command is run again. Everything is verified before it replaces an older version of the same checkpoint, in one
-    step. Another checkpoint is only replaced with --overwrite.
+    step. If another checkpoint is there, the command asks first.
 
     Credentials come from the environment, such as AWS_ACCESS_KEY_ID or HF_TOKEN, or from the URL.
     """
     download = tensorkeep.fetch  # import everything before the clock starts
-    start = perf_counter()
-    with (
-        reporting_interrupt(destination, advice="; the same command resumes the download"),
-        progress_bar("fetching") as progress,
-    ):
-        extent = _Extent(progress)
-        path = download(
-            url,
-            destination,
-            variant=variant,
-            companions=companions,
-            durable=durable,
-            overwrite=overwrite,
-            progress=extent,
-        )
-    show_result(_Fetched(path, extent.nbytes, extent.fetched_nbytes, perf_counter() - start), as_json=as_json)
+
+    def attempt(overwrite: bool) -> tuple[str, _Extent]:
+        with progress_bar("fetching") as progress:
+            extent = _Extent(progress)
+            path = download(
+                url,
+                destination,
+                variant=variant,
+                companions=companions,
+                durable=durable,
+                overwrite=overwrite,
+                progress=extent,
+            )
+            return path, extent
+
+    advice = "; the same command resumes the download"
+    writing = Writing(destination, force=force, asks=not as_json, advice=advice)
+    path, extent = writing.run(attempt)
+    fetched = _Fetched(path, extent.nbytes, extent.fetched_nbytes, writing.seconds, writing.replaced)
+    show_result(fetched, as_json=as_json)
 
 
 class _Extent:
@@ -92,13 +95,14 @@ class _Fetched(NamedTuple):
     nbytes: int
     fetched_nbytes: int
     seconds: float
+    replaced: tuple[str, ...]
 
     def lines(self, _width: int | None) -> list[Line]:
         present = self.nbytes - self.fetched_nbytes
         speed = speed_text(self.fetched_nbytes, self.seconds)
         new = f"{size_text(self.fetched_nbytes)} in {speed}" if self.fetched_nbytes else "nothing new"
         already = f", {size_text(present)} already present" if present else ""
-        return [[("fetched ", ""), (self.path, "title"), (f": {new}{already}", "")]]
+        return [[("fetched ", ""), (self.path, "title"), (f": {new}{already}{replaced_text(self.replaced)}", "")]]
 
     def members(self) -> dict[str, object]:
         return {
@@ -106,4 +110,5 @@ class _Fetched(NamedTuple):
             "nbytes": self.nbytes,
             "fetched_nbytes": self.fetched_nbytes,
             "seconds": round(self.seconds, 3),
+            "replaced": self.replaced,
         }

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from time import perf_counter
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,9 +13,9 @@ from tensorkeep.cli.inputs import (
     Dequantize,
     Drop,
     Engine,
+    Force,
     MaxShardSize,
     NewVariant,
-    Overwrite,
     Rename,
     Select,
     Sha256,
@@ -26,7 +25,10 @@ from tensorkeep.cli.inputs import (
     size_of,
 )
 from tensorkeep.cli.reports import Converted
-from tensorkeep.cli.terminal import progress_bar, reporting_interrupt, show_result
+from tensorkeep.cli.terminal import Writing, progress_bar, show_result
+
+if TYPE_CHECKING:
+    from tensorkeep.conversion import Conversion
 
 
 def convert(
@@ -67,7 +69,7 @@ def convert(
     variant: Variant = None,
     engine: Engine = None,
     output_variant: NewVariant = None,
-    overwrite: Overwrite = False,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Convert a checkpoint to safetensors.
@@ -81,26 +83,30 @@ def convert(
     """
     renaming = pairs_of(rename, "--rename", "OLD=NEW")
     write = tensorkeep.convert  # import everything before the clock starts
-    start = perf_counter()
-    with reporting_interrupt(destination), progress_bar("converting") as progress:
-        conversion = write(
-            sources,
-            destination,
-            max_shard_size=size_of(max_shard_size),
-            drop_unknown=drop_unknown,
-            select=select,
-            drop=drop,
-            rename=renaming or None,
-            strip_prefix=strip_prefix,
-            dequantize=dequantize,
-            cast=cast,
-            variant=variant,
-            engine=engine,
-            output_variant=output_variant,
-            share_views=share_views,
-            sha256=sha256,
-            check=check,
-            overwrite=overwrite,
-            progress=progress,
-        )
-    show_result(Converted(conversion, perf_counter() - start), as_json=as_json)
+
+    def attempt(overwrite: bool) -> Conversion:
+        with progress_bar("converting") as progress:
+            return write(
+                sources,
+                destination,
+                max_shard_size=size_of(max_shard_size),
+                drop_unknown=drop_unknown,
+                select=select,
+                drop=drop,
+                rename=renaming or None,
+                strip_prefix=strip_prefix,
+                dequantize=dequantize,
+                cast=cast,
+                variant=variant,
+                engine=engine,
+                output_variant=output_variant,
+                share_views=share_views,
+                sha256=sha256,
+                check=check,
+                overwrite=overwrite,
+                progress=progress,
+            )
+
+    writing = Writing(destination, force=force, asks=not as_json)
+    conversion = writing.run(attempt)
+    show_result(Converted(conversion, writing.seconds, writing.replaced), as_json=as_json)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from time import perf_counter
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +13,7 @@ from tensorkeep.cli.inputs import (
     Dequantize,
     Drop,
     Engine,
+    Force,
     Rename,
     Select,
     StripPrefix,
@@ -22,7 +22,10 @@ from tensorkeep.cli.inputs import (
     pairs_of,
 )
 from tensorkeep.cli.reports import Exported
-from tensorkeep.cli.terminal import progress_bar, reporting_interrupt, show_result
+from tensorkeep.cli.terminal import Writing, progress_bar, show_result
+
+if TYPE_CHECKING:
+    from tensorkeep.exporting import Export
 
 
 def export(
@@ -53,7 +56,7 @@ def export(
     ] = True,
     variant: Variant = None,
     engine: Engine = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a checkpoint as a file of another format.
@@ -70,23 +73,27 @@ def export(
     """  # noqa: D301 - typer takes it as a mark to keep the lines
     renaming = pairs_of(rename, "--rename", "OLD=NEW")
     write = tensorkeep.export  # import everything before the clock starts
-    start = perf_counter()
-    with reporting_interrupt(target), progress_bar("exporting") as progress:
-        done = write(
-            source,
-            target,
-            to=to,
-            select=select,
-            drop=drop,
-            rename=renaming or None,
-            strip_prefix=strip_prefix,
-            dequantize=dequantize,
-            cast=cast,
-            variant=variant,
-            engine=engine,
-            drop_unknown=drop_unknown,
-            overwrite=overwrite,
-            check=check,
-            progress=progress,
-        )
-    show_result(Exported(done, perf_counter() - start), as_json=as_json)
+
+    def attempt(overwrite: bool) -> Export:
+        with progress_bar("exporting") as progress:
+            return write(
+                source,
+                target,
+                to=to,
+                select=select,
+                drop=drop,
+                rename=renaming or None,
+                strip_prefix=strip_prefix,
+                dequantize=dequantize,
+                cast=cast,
+                variant=variant,
+                engine=engine,
+                drop_unknown=drop_unknown,
+                overwrite=overwrite,
+                check=check,
+                progress=progress,
+            )
+
+    writing = Writing(target, force=force, asks=not as_json)
+    done = writing.run(attempt)
+    show_result(Exported(done, writing.seconds, writing.replaced), as_json=as_json)

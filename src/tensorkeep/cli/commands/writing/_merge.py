@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from time import perf_counter
 from typing import Annotated
 
 import typer
@@ -15,9 +14,9 @@ from tensorkeep.cli.inputs import (
     Cast,
     Destination,
     Drop,
+    Force,
     MaxShardSize,
     NewVariant,
-    Overwrite,
     Select,
     Sha256,
     SplitLarge,
@@ -25,7 +24,7 @@ from tensorkeep.cli.inputs import (
     size_of,
 )
 from tensorkeep.cli.reports import read_written
-from tensorkeep.cli.terminal import progress_bar, reporting_interrupt, show_result
+from tensorkeep.cli.terminal import Writing, progress_bar, show_result
 
 
 def merge(
@@ -44,7 +43,7 @@ def merge(
     align: Align = 8,
     variant: Variant = None,
     output_variant: NewVariant = None,
-    overwrite: Overwrite = False,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Combine several checkpoints into one.
@@ -55,26 +54,30 @@ def merge(
     """
     _refuse_one(sources)
     write = tensorkeep.merge  # import everything before the clock starts
-    start = perf_counter()
-    with reporting_interrupt(directory), progress_bar("writing") as progress:
-        write(
-            sources,
-            directory,
-            max_shard_size=size_of(max_shard_size),
-            balance=balance,
-            split_large=split_large,
-            variant=variant,
-            output_variant=output_variant,
-            select=select,
-            drop=drop,
-            cast=cast,
-            sha256=sha256,
-            align=align,
-            overwrite=overwrite,
-            progress=progress,
-        )
-    seconds = perf_counter() - start
-    show_result(read_written(directory, output_variant, seconds), as_json=as_json)
+
+    def attempt(overwrite: bool) -> None:
+        with progress_bar("writing") as progress:
+            write(
+                sources,
+                directory,
+                max_shard_size=size_of(max_shard_size),
+                balance=balance,
+                split_large=split_large,
+                variant=variant,
+                output_variant=output_variant,
+                select=select,
+                drop=drop,
+                cast=cast,
+                sha256=sha256,
+                align=align,
+                overwrite=overwrite,
+                progress=progress,
+            )
+
+    writing = Writing(directory, force=force, asks=not as_json)
+    writing.run(attempt)
+    written = read_written(directory, output_variant, writing.seconds, writing.replaced)
+    show_result(written, as_json=as_json)
 
 
 def _refuse_one(sources: list[str]) -> None:

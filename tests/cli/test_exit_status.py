@@ -1,0 +1,118 @@
+"""What a command that failed says: exit status 2, one line on standard error, and JSON where it is asked for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tensorkeep
+from tensorkeep import errors
+from tensorkeep.cli import main
+from tensorkeep.cli.commands import GROUPS
+
+COMMANDS = {command.name: command for commands in GROUPS.values() for command in commands}
+
+MISSING: dict[str, list[str]] = {
+    "inspect": ["missing"],
+    "slice": ["missing", "name"],
+    "verify": ["missing"],
+    "scan": ["missing"],
+    "diff": ["whole.safetensors", "missing"],
+    "convert": ["missing", "out"],
+    "export": ["missing", "out.npz"],
+    "reshard": ["missing", "out"],
+    "merge": ["whole.safetensors", "missing", "out"],
+    "edit": ["missing", "--set", "key=text"],
+    "list": ["missing"],
+    "prune": ["missing"],
+    "fetch": ["http://127.0.0.1:1/missing", "out"],
+    "serve": ["missing"],
+    "run": ["missing"],
+}
+UNREADABLE = {name: [word.replace("missing", "unreadable") for word in MISSING[name]] for name in MISSING}
+UNREADABLE["fetch"] = ["file:///unreadable", "out"]
+UNREADABLE["serve"] = ["whole.safetensors"]
+del UNREADABLE["run"]  # that is the program's own affair
+del UNREADABLE["scan"]  # reports on each file, and has status 2 too
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tensorkeep.save({"a": np.ones(3)}, "whole.safetensors")
+    Path("unreadable").write_text("this is no file of tensors")
+
+
+def test_the_tables_have_all_commands() -> None:
+    assert {*MISSING, "install-hook"} == set(COMMANDS), "say what is missing, for each new command"
+
+
+CASES = {
+    **{f"{name} of nothing": [name, *words] for name, words in MISSING.items()},
+    **{f"{name} of what is no checkpoint": [name, *words] for name, words in UNREADABLE.items()},
+    **{f"{name} with an unknown option": [name, "--nonsense"] for name in MISSING if name != "run"},
+    "install-hook with an unknown option": ["install-hook", "--nonsense"],
+    "an unknown command": ["nonsense"],
+    "an unknown option": ["--nonsense"],
+}
+
+
+@pytest.mark.parametrize("arguments", CASES.values(), ids=CASES)
+def test_what_has_no_answer_is_status_2(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    assert main(arguments) == 2
+
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert captured.err.count("\n") == 1
+
+
+WITH_JSON = {
+    case: words for case, words in CASES.items() if words[0] not in {"slice", "serve", "run", "install-hook"}
+}
+
+
+@pytest.mark.parametrize("arguments", WITH_JSON.values(), ids=WITH_JSON)
+def test_errors_are_json_for_programs(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    assert main([*arguments, "--json"]) == 2
+
+    captured = capsys.readouterr()
+    error = json.loads(captured.out)["error"]
+    assert list(error) == ["kind", "message", "path", "tensor", "expected", "found", "hint", "text"]
+    assert error["kind"] == "UsageError" or issubclass(getattr(errors, error["kind"]), errors.TensorkeepError)
+    assert captured.err == f"error: {error['text']}\n"
+
+
+FINDINGS = {
+    "damage": ["verify", "damaged.safetensors"],
+    "a difference": ["diff", "whole.safetensors", "other.safetensors"],
+    "a danger": ["scan", "dangerous.pkl"],
+}
+
+
+@pytest.mark.parametrize("arguments", FINDINGS.values(), ids=FINDINGS)
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["text", "json"])
+def test_a_finding_is_status_1(capsys: pytest.CaptureFixture[str], arguments: list[str], options: list[str]) -> None:
+    whole = Path("whole.safetensors").read_bytes()
+    Path("damaged.safetensors").write_bytes(whole[:-1] + b"x")
+    tensorkeep.save({"a": np.zeros(3)}, "other.safetensors")
+    Path("dangerous.pkl").write_bytes(b"cos\nsystem\n(S'true'\ntR.")
+
+    assert main([*arguments, *options]) == 1
+    assert capsys.readouterr().err == ""
+
+
+def test_a_defect_is_no_finding(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise AssertionError("\x1b[31mnever")
+
+    monkeypatch.setattr(tensorkeep, "verify", broken)
+
+    assert main(["verify", "whole.safetensors", "--json"]) == 2
+    captured = capsys.readouterr()
+    assert "a defect in tensorkeep" in json.loads(captured.out)["error"]["text"]
+    assert "in broken" in captured.err
+    assert "\x1b" not in captured.err
