@@ -18,6 +18,7 @@ COMMANDS = {command.name: command for commands in GROUPS.values() for command in
 MISSING: dict[str, list[str]] = {
     "inspect": ["missing"],
     "slice": ["missing", "name"],
+    "view": ["missing"],
     "verify": ["missing"],
     "scan": ["missing"],
     "diff": ["whole.safetensors", "missing"],
@@ -70,9 +71,8 @@ def test_what_has_no_answer_is_status_2(capsys: pytest.CaptureFixture[str], argu
     assert captured.err.count("\n") == 1
 
 
-WITH_JSON = {
-    case: words for case, words in CASES.items() if words[0] not in {"slice", "serve", "run", "install-hook"}
-}
+WITHOUT_JSON = {"slice", "view", "serve", "run", "install-hook"}
+WITH_JSON = {case: words for case, words in CASES.items() if words[0] not in WITHOUT_JSON}
 
 
 @pytest.mark.parametrize("arguments", WITH_JSON.values(), ids=WITH_JSON)

@@ -1,7 +1,7 @@
 """Why a command did not do what it should, for people and for programs. Pure.
 
 With `--json`, the document has one member, `error`: its `kind` is the name of a class of `tensorkeep.errors` or of
-Python, or `UsageError`; `text` is the whole line that people see; the others are its parts, null where there is none.
+Python, or `UsageError`; `text` is the whole line that people see; the others are its parts, or null.
 """
 
 from __future__ import annotations
