@@ -58,3 +58,12 @@ def test_sentences_are_texts(tmp_path: Path) -> None:
                 file.attrs[f"bytes {number}"] = np.bytes_(text)
 
     assert tensorkeep.scan(tmp_path / "a.h5").verdict == "clean"
+
+
+@pytest.mark.parametrize("name", ["a.h5", "a", "weights.bin"])
+@pytest.mark.parametrize("start", [512, 2**16, 2**18])
+def test_hdf5_is_found_behind_any_block_of_the_user(name: str, start: int, tmp_path: Path) -> None:
+    with h5py.File(tmp_path / name, "w", userblock_size=start) as file:
+        file.attrs["TITLE"] = pickle.dumps(Payload(), 0).decode()
+
+    assert tensorkeep.scan(tmp_path).verdict == "dangerous"

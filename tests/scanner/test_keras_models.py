@@ -125,3 +125,15 @@ def test_a_configuration_that_ends_early_for_hdf5_is_found(tmp_path: Path) -> No
         file.attrs["model_config"] = np.bytes_(b'{"class_name": "Lambda"}\0more')
 
     assert any("Lambda" in message for message in messages(tmp_path / "a.h5"))
+
+
+@pytest.mark.parametrize("name", ["architecture.json", "model", "net.txt"])
+@pytest.mark.parametrize("start", ["", " " * 70_000])
+def test_model_from_json_takes_a_text_under_any_name(name: str, start: str, tmp_path: Path) -> None:
+    layer = {"class_name": "Lambda", "config": {}}
+    text = json.dumps({"config": {"layers": [layer]}, "class_name": "Sequential"})
+    (tmp_path / name).write_text(start + text.replace("class", "\\u0063lass"))
+    assert any("Lambda" in message for message in messages(tmp_path))
+
+    (tmp_path / name).write_text(json.dumps({"layers": [layer], "version": 1}))  # no object of Keras
+    assert messages(tmp_path) == []

@@ -234,3 +234,10 @@ def test_what_is_known_by_its_name_alone_may_not_be_compressed(tmp_path: Path, n
     joblib.dump(print, path, compress=("gzip", 3))
     assert joblib.load(path) is print
     assert tensorkeep.scan(tmp_path).verdict == "unreadable"
+
+
+def test_a_function_may_not_name_its_file_by_a_default(files: Path) -> None:
+    assert tensorkeep.scan(files / "default-usual").verdict == "clean"
+    for name in ("default-text", "default-tensor"):
+        (finding,) = tensorkeep.scan(files / name).findings
+        assert "RestoreV2 reads a file that the program names" in finding.message

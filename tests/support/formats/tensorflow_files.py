@@ -208,6 +208,22 @@ class _Writer:
             module = tf.Module()
             module.call = tf.function(program, input_signature=[])
             tf.saved_model.save(module, str(self.directory / name))
+        for name, default in {"usual": None, "text": "/x/ckpt", "tensor": tf.constant("/x/ckpt")}.items():
+            module = tf.Module()
+            module.restore = self.restoring(default)
+            tf.saved_model.save(module, str(self.directory / f"default-{name}"))
+
+    def restoring(self, default: Any) -> Any:
+        """Return a function that restores a variable from a path, which has a default."""
+        tf = self.tf
+
+        def restore(path: Any = default, strict: bool = True) -> Any:
+            return tf.raw_ops.RestoreV2(prefix=path, tensor_names=["a"], shape_and_slices=[""], dtypes=[tf.float32])[
+                0
+            ]
+
+        signature = [tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.bool)]
+        return tf.function(restore, input_signature=signature)
 
     def graphs(self) -> None:
         """The sessions of `tf.compat.v1`: partitioned variables, shards, both formats, a graph alone."""

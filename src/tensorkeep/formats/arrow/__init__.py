@@ -2,6 +2,7 @@
 
 - `_flatbuffers`: the tables that describe everything, with their offsets checked.
 - `_tables`: many tables at a time.
+- `_r_metadata`: what R saves with a table.
 - `_schema`: the columns and their types.
 - `_messages`: the messages of a file or stream.
 - `_layout`: what each batch consists of.
@@ -15,6 +16,7 @@
 from tensorkeep.formats.arrow._buffers import BitSource, CompressedSource
 from tensorkeep.formats.arrow._columns import Column, Part
 from tensorkeep.formats.arrow._messages import CONTINUED, MAGIC, is_message
+from tensorkeep.formats.arrow._r_metadata import is_plain_r
 from tensorkeep.formats.arrow._read import Document, LoneTensor, read_document
 from tensorkeep.formats.arrow._strings import string_array
 
@@ -28,6 +30,7 @@ __all__ = [
     "LoneTensor",
     "Part",
     "is_message",
+    "is_plain_r",
     "read_document",
     "string_array",
 ]

@@ -67,6 +67,7 @@ class Document(msgspec.Struct, frozen=True):
         metadata: Free text by key; None if there is no schema.
         is_big_endian: Whether elements have their highest byte first.
         pickled: Names of the columns whose types some versions of pyarrow unpickle.
+        r_texts: Texts of R's arrow package, which some versions of it run.
     """
 
     columns: list[Column] = []
@@ -75,6 +76,7 @@ class Document(msgspec.Struct, frozen=True):
     metadata: dict[str, str] | None = None
     is_big_endian: bool = False
     pickled: list[str] = []
+    r_texts: tuple[str, ...] = ()
 
 
 def read_document(source: ByteSource) -> Document:
@@ -93,7 +95,7 @@ def _read(source: ByteSource, head: bytes) -> Document:
         table = footer.table.table(1)
         if table is None:
             raise FormatError("the footer has no schema")
-        extra = parse_metadata(footer.table, 4)
+        extra = dict(parse_metadata(footer.table, 4))
         return _with_columns(parse_schema(table, footer.nbytes), extra, read_batches(source, footer))
     messages = read_stream(source)
     first = next(messages, None)
@@ -110,7 +112,8 @@ def _with_columns(schema: Schema, extra: dict[str, str], batches: Iterator[Messa
     layout = Layout(schema)
     columns = columns_of(layout, batches)
     pickled = [field.name for field in schema.fields if field.is_pickled]
-    return Document(columns, [], layout.others, schema.metadata | extra, schema.is_big_endian, pickled)
+    metadata = schema.metadata | extra
+    return Document(columns, [], layout.others, metadata, schema.is_big_endian, pickled, schema.r_texts)
 
 
 def _lone_tensor(message: Message) -> LoneTensor:

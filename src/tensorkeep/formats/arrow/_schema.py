@@ -10,6 +10,7 @@ import numpy as np
 
 from tensorkeep.errors import FormatError, LimitError
 from tensorkeep.formats.arrow._flatbuffers import Table
+from tensorkeep.formats.arrow._r_metadata import R_KEY
 from tensorkeep.formats.arrow._tables import Tables, tables_of
 from tensorkeep.limits import MAX_NDIM
 
@@ -73,23 +74,27 @@ class Schema(msgspec.Struct, frozen=True):
         fields: The columns.
         metadata: Free text by key.
         is_big_endian: Whether elements have their highest byte first.
+        r_texts: What R's arrow package saved of the table, for each time that there is such a text.
     """
 
     fields: tuple[Field, ...]
     metadata: dict[str, str]
     is_big_endian: bool
+    r_texts: tuple[str, ...] = ()
 
 
 def parse_schema(table: Table, nbytes: int) -> Schema:
     """Read the schema in a message of `nbytes` bytes."""
     most = nbytes // _NBYTES_PER_FIELD + 1
     fields = _parse_fields(tables_of(table, 1, most), most, 0)
-    return Schema(tuple(fields), parse_metadata(table, 2), table.number(0, "h") == 1)
+    metadata = parse_metadata(table, 2)
+    r_texts = tuple(text for key, text in metadata if key == R_KEY)
+    return Schema(tuple(fields), dict(metadata), table.number(0, "h") == 1, r_texts)
 
 
-def parse_metadata(table: Table, field: int) -> dict[str, str]:
-    """Return the free text of a table."""
-    return {entry.text(0): entry.text(1) for entry in table.tables(field)}
+def parse_metadata(table: Table, field: int) -> list[tuple[str, str]]:
+    """Return the free text of a table, with its keys."""
+    return [(entry.text(0), entry.text(1)) for entry in table.tables(field)]
 
 
 def _parse_fields(tables: Tables, most: int, depth: int) -> list[Field]:

@@ -1,10 +1,14 @@
-"""Arrow's files: they hold data, but pyarrow before 14.0.1 unpickles the types of columns (CVE-2023-47248)."""
+"""Arrow's files: they hold data, but some versions of its libraries run what is in the description of it.
+
+pyarrow before 14.0.1 unpickles the types of columns (CVE-2023-47248), and R's arrow package before 17 unserializes
+the metadata that it saves with a table (CVE-2024-52338).
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-from tensorkeep.formats.arrow import MAGIC, is_message, read_document
+from tensorkeep.formats.arrow import MAGIC, is_message, is_plain_r, read_document
 from tensorkeep.phrases import listed
 from tensorkeep.scanner._content import Content
 from tensorkeep.scanner._findings import FindingLog
@@ -16,8 +20,12 @@ def _is_arrow(content: Content) -> bool:
 
 
 def _scan(content: Content, log: FindingLog) -> bool:
-    """Report columns whose types are pickles."""
-    names = [f"`{name:.100}`" for name in read_document(content.alone()).pickled]
+    """Report columns whose types are pickles, and what R would make more than data of."""
+    document = read_document(content.alone())
+    names = [f"`{name:.100}`" for name in document.pickled]
+    if not all(map(is_plain_r, document.r_texts)):
+        message = "R's arrow before 17 unserializes the metadata `r`, which are not known to be plain data"
+        log.add("suspicious", message, content)
     if names:
         log.add("suspicious", f"pyarrow before 14.0.1 unpickles the types of columns: {listed(names)}", content)
     return True

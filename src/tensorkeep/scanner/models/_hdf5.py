@@ -14,7 +14,7 @@ from tensorkeep.scanner._findings import FindingLog
 from tensorkeep.scanner._scan_pickles import scan_pickles
 from tensorkeep.scanner.models._base import ModelForm
 from tensorkeep.scanner.models._keras import scan_configuration
-from tensorkeep.transport import ByteRange, MemorySource
+from tensorkeep.transport import ByteRange, MemorySource, is_remote
 
 _NAME: Final = "HDF5 file"
 _PSEUDO_ATOM, _OBJECTS = "PSEUDOATOM", b"object"
@@ -26,14 +26,17 @@ _KERAS_MODEL: Final = ("model_config", "training_config")
 
 
 def _is_hdf5(content: Content) -> bool:
-    """Say whether HDF5 may begin at a place that the first bytes show; of files named so, anywhere."""
+    """Say whether HDF5 may begin in the first bytes; of files here and of those named so, anywhere."""
     head = content.head()
     starts = [0]
     while starts[-1] < len(head):
         starts.append(2 * starts[-1] or _FIRST_START)
     if any(head.startswith(MAGIC, start) for start in starts):
         return True
-    return content.name.lower().endswith(SUFFIXES) and is_hdf5(content.alone())
+    if content.nbytes <= len(head):
+        return False
+    is_cheap = not is_remote(content.source.name)  # on a server, each place to look at is a request
+    return (is_cheap or content.name.lower().endswith(SUFFIXES)) and is_hdf5(content.alone())
 
 
 def _scan(content: Content, log: FindingLog) -> bool:

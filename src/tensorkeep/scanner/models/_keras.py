@@ -15,16 +15,29 @@ _MAX_NBYTES: Final = 64 * 2**20
 
 
 def _is_config(content: Content) -> bool:
-    """Say whether Keras may take a file for the configuration of a model."""
-    return content.name.endswith(_NAME)
+    """Say whether Keras may take a file for the configuration of a model: `model_from_json` takes any text."""
+    return content.name.endswith(_NAME) or content.head().lstrip()[:1] in {b"{", b""}
 
 
 def _scan_config(content: Content, log: FindingLog) -> bool:
-    """Report what Keras would run for a configuration, and return whether there is anything."""
+    """Report what Keras would run for a configuration, and return whether it is one."""
     if content.nbytes > _MAX_NBYTES:
-        log.add("unreadable", "the configuration is too long to scan", content)
+        if content.name.endswith(_NAME):
+            log.add("unreadable", "the configuration is too long to scan", content)
         return False
-    return scan_configuration(content.read(content.nbytes), content, log)
+    text = content.read(content.nbytes)
+    if content.name.endswith(_NAME) or _is_of_an_object(text):
+        return scan_configuration(text, content, log)
+    return False
+
+
+def _is_of_an_object(text: bytes) -> bool:
+    """Say whether Keras would build an object of a text: all of it is one, and not only something in it."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):  # Keras fails on it likewise
+        return False
+    return isinstance(found, dict) and isinstance(found.get("class_name"), str) and "config" in found
 
 
 def scan_configuration(text: str | bytes, content: Content, log: FindingLog) -> bool:

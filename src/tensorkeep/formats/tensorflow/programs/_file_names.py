@@ -76,7 +76,10 @@ class FileNames:
         """Say whether every call of a function passes such a name; one without calls is called from outside.
 
         Calls from outside pass the last arguments as they were saved, and only files of the model are such names.
+        Others may be left out, and are then as they were saved, too.
         """
+        if graph.name in self._program.saved.with_names:
+            return False
         bound = self._program.saved.bound.get(graph.name, ())
         n_passed = len(graph.arguments) - len(bound)
         if place >= n_passed and bound[place - n_passed] not in self._program.saved.assets:
