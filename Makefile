@@ -39,6 +39,7 @@ types: $(READY) ## Check types
 unit: $(READY) ## Run the tests
 	@$(BIN)/python tests/support/remote/get_nginx.py
 	@$(BIN)/python tests/support/remote/get_azurite.py
+	@$(BIN)/python tests/support/get_chromium.py
 	$(BIN)/pytest --numprocesses logical --dist worksteal
 
 docs: $(READY) ## Build the documentation into site/

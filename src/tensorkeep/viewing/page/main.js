@@ -147,9 +147,10 @@ function navigation(view, of, tree = null, facts = null) {
   if (sides.some((side) => side.is_store)) many.push(item("steps", "Steps", { tensor: null, pair: null, map: null }));
   if (list.length > 1) many.push(item("compare", "Compare", { tensor: null, map: null }));
   const select = el("select", { "aria-label": "Checkpoint", onchange: () => go({ of: select.value, view: ["compare", "steps"].includes(view) ? "overview" : view, map: null, q: null }) }, list.map((each) => el("option", { value: each.of, selected: each.of === of }, nameText(each.text, 60))));
-  const parts = Object.entries(TITLES).filter(([name]) => name !== "state" || facts?.has_tree);
+  const parts = Object.entries(TITLES).filter(([name]) => of && (name !== "state" || facts?.has_tree));
   fill(place.which, list.length > 1 ? select : el("bdi", { class: "path", title: tree ? nameText(tree.path, 1000) : null }, nameText(shortPath(tree?.path ?? sides[0]?.path ?? ""), 80)));
-  fill(place.sections, many, many.length > 0 && tree && el("span", { class: "divider", "aria-hidden": "true" }), tree && parts.map(([name, text]) => item(name, text, name === "overview" ? { tensor: null, map: null } : { tensor: null })));
+  fill(place.sections, many, many.length > 0 && el("span", { class: "divider", "aria-hidden": "true" }), parts.map(([name, text]) => item(name, text, name === "overview" ? { tensor: null, map: null } : { tensor: null })));
+  place.sections.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
 }
 
 function titled(view, now) {

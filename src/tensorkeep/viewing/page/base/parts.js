@@ -12,10 +12,10 @@ export function card(title, { tools = [], wide = false, level = 2 } = {}, ...chi
   return el("section", { class: wide ? "card wide" : "card", "aria-labelledby": id }, el("header", {}, el(`h${level}`, { id }, title), tools), children);
 }
 
-/** Return names and values; those without a value are left out. */
+/** Return names and values, and perhaps a class; those without a value are left out. */
 export function facts(pairs) {
-  const rows = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");
-  return el("dl", { class: "facts" }, rows.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
+  const rows = pairs.filter(([, value]) => value !== null && value !== undefined && value !== false && value !== "");
+  return el("dl", { class: "facts" }, rows.map(([name, value, kind]) => el("div", { class: kind }, el("dt", {}, name), el("dd", {}, value))));
 }
 
 /** Return a choice of one among a few, as buttons beside each other. */

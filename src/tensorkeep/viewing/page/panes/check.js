@@ -74,7 +74,7 @@ function scanned(result) {
   const found = result.files.flatMap((file) => file.findings.map((finding) => [file, finding]));
   return [
     verdict(VERDICTS[result.verdict]),
-    facts([["Files", countText(result.files.length)], ["Pickles", countText(result.files.reduce((sum, file) => sum + file.n_pickles, 0))], ["Left out", result.n_skipped || null]]),
+    facts([["Files", countText(result.files.length)], ["Pickles", countText(result.files.reduce((sum, file) => sum + file.n_pickles, 0))], ["Other files", result.n_skipped || null]]),
     found.length > 0 && el("ul", { class: "findings" }, found.slice(0, MOST).map(([file, finding]) => el("li", {},
       badge(finding.severity, finding.severity === "dangerous" ? "bad" : "warn"), " ",
       finding.name && el("bdi", { class: "mono" }, nameText(finding.name)),

@@ -16,6 +16,13 @@ export function palette() {
   return { table, nan: [...color("--nan"), 255], infinite: [...color("--infinite"), 255] };
 }
 
+/** Say whether a number's color is so light that dark text is read on it. */
+export function isLight(value, scale, { table, nan, infinite }) {
+  const at = Number.isFinite(value) ? (Math.round(Math.max(-1, Math.min(1, value / scale)) * SHADES) + SHADES) * 4 : 0;
+  const [red, green, blue] = Number.isFinite(value) ? table.subarray(at, at + 3) : Number.isNaN(value) ? nan : infinite;
+  return 0.3 * red + 0.59 * green + 0.11 * blue > 140;
+}
+
 /** Return an image of numbers; `scale` is where the colors end. */
 export function imageOf(numbers, width, height, scale, { table, nan, infinite }) {
   const image = new ImageData(width, height);

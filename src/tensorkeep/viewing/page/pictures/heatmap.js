@@ -3,7 +3,7 @@
 import { numbersIn } from "../base/api.js";
 import { el, fill } from "../base/dom.js";
 import { countText, numberText } from "../base/texts.js";
-import { imageOf, onScheme, palette } from "./colors.js";
+import { imageOf, isLight, onScheme, palette } from "./colors.js";
 import { Window } from "./window.js";
 
 const PIXELS = 512; // most rows and columns of a sample
@@ -135,6 +135,7 @@ export class Heatmap {
     const layer = this.layers.at(-1);
     const cell = { width: this.width / this.window.extent(1), height: this.height / this.window.extent(0) };
     if (!layer?.is_exact || cell.width < CELL.width || cell.height < CELL.height) return;
+    const colors = palette();
     context.font = "12px ui-monospace, monospace";
     context.textAlign = "center";
     context.textBaseline = "middle";
@@ -143,8 +144,7 @@ export class Heatmap {
       for (let column = columns[0]; column < columns[1]; column += 1) {
         const value = this.valueAt(row, column);
         if (value === undefined) continue;
-        const isStrong = Math.abs(value) > 0.55 * this.scale;
-        context.fillStyle = getComputedStyle(this.canvas).getPropertyValue(isStrong ? "--on-strong" : "--on-weak");
+        context.fillStyle = isLight(value, this.scale, colors) ? "#101a18" : "#ffffff";
         context.fillText(numberText(value, cell.width > 80 ? 5 : 3), this.pixel(1, column + 0.5), this.pixel(0, row + 0.5));
       }
     }

@@ -23,12 +23,13 @@ function draw(width, series, { height, isLog, isDots, xName = "", marks = [], on
   const xs = extent(series.flatMap(({ points, bands = [] }) => [...points, ...bands].map(([x]) => x))) ?? [0, 1];
   let ys = extent(shown) ?? [isLog ? 0.1 : 0, 1];
   if (ys[0] === ys[1]) ys = isLog ? [ys[0] / 2, ys[1] * 2] : [ys[0] - (Math.abs(ys[0]) || 1) / 2, ys[1] + (Math.abs(ys[1]) || 1) / 2];
-  const yTicks = isLog ? powers(...ys, 4) : ticks(...ys, 4);
+  const yTicks = isLog ? powers(...ys, 4) : ticks(...ys, 6);
   const left = Math.max(...yTicks.map((value) => textWidth(tickText(value)))) + 6;
-  const [top, right, floor] = [24, 14, height - 24];
+  const [top, right, floor] = [marks.length ? 34 : 24, 14, height - 24];
   const x = linear(...xs, left, width - right);
   const y = (isLog ? logarithmic : linear)(...ys, floor - 4, top + 4);
-  const readout = svg("text", { x: left, y: 13, class: "readout" }, xName);
+  const rest = xName && `by ${xName}`;
+  const readout = svg("text", { x: left, y: 13, class: "readout" }, rest);
   const cross = svg("line", { y1: top, y2: floor, class: "cross", visibility: "hidden" });
   const dot = svg("circle", { r: 5, class: "cursor", visibility: "hidden" });
   const over = svg("rect", { x: left - 6, y: 0, width: Math.max(0, width - left), height: floor + 20, class: "over" });
@@ -47,7 +48,7 @@ function draw(width, series, { height, isLog, isDots, xName = "", marks = [], on
   });
   over.addEventListener("pointerleave", () => {
     for (const mark of [cross, dot]) mark.setAttribute("visibility", "hidden");
-    readout.textContent = xName;
+    readout.textContent = rest;
   });
   if (onPick) {
     over.addEventListener("click", (event) => {
@@ -64,7 +65,7 @@ function draw(width, series, { height, isLog, isDots, xName = "", marks = [], on
     svg("line", { x1: left, x2: width - right, y1: floor, y2: floor, class: "axis" }),
     marks.map(([at, text], place) => [
       svg("line", { x1: x(at), x2: x(at), y1: top, y2: floor, class: "mark" }),
-      svg("text", { x: x(at) - 4, y: top + 9 + 13 * (place % 3), class: "tick", "text-anchor": x(at) < left + 60 ? "start" : "end" }, text)]),
+      svg("text", { x: x(at) + (x(at) < left + 60 ? 0 : 4), y: 14 + 13 * (place % 2), class: "tick", "text-anchor": x(at) < left + 60 ? "start" : "end" }, text)]),
     series.map((one, place) => svg("g", { class: `series s${place % 8}` }, shapes(one, x, y, isDots, isLog))),
     readout, cross, dot, over);
 }

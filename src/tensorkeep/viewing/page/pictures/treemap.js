@@ -43,19 +43,19 @@ export function prefixOf(tensors, node) {
 
 function boxesOf(tensors, top, width, height, onModule, onTensor) {
   const boxes = [];
-  const open = [{ node: top, box: { x: 0, y: 0, width, height }, depth: 0, color: 0 }];
+  const roles = new Map();
+  const open = [{ node: top, box: { x: 0, y: 0, width, height }, depth: 0 }];
   while (open.length && boxes.length < MOST) {
     open.sort((one, other) => other.box.width * other.box.height - one.box.width * one.box.height);
-    const { node, box, depth, color } = open.shift();
+    const { node, box, depth } = open.shift();
     const parts = partsOf(tensors, node);
     const areas = divided(parts.map((part) => part.nbytes), box);
     parts.forEach((part, place) => {
       const area = areas[place];
-      const hue = depth ? color : place % 8;
       const inner = { x: area.x + GAP, y: area.y + HEAD, width: area.width - 2 * GAP, height: area.height - HEAD - GAP };
       const isOpen = part.node?.isModule && inner.width > 46 && inner.height > 22 && boxes.length + open.length < MOST;
-      boxes.push(boxOf(tensors, part, area, depth, hue, isOpen, onModule, onTensor));
-      if (isOpen) open.push({ node: part.node, box: inner, depth: depth + 1, color: hue });
+      boxes.push(boxOf(tensors, part, area, depth, isOpen ? null : hueOf(part.label, roles), onModule, onTensor));
+      if (isOpen) open.push({ node: part.node, box: inner, depth: depth + 1 });
     });
   }
   return boxes;
@@ -70,7 +70,15 @@ function partsOf(tensors, node) {
   return parts.sort((one, other) => other.nbytes - one.nbytes);
 }
 
-function boxOf(tensors, part, area, depth, hue, isOpen, onModule, onTensor) {
+/** Return the color of a label: the same for what differs in numbers only, such as a part of each layer. */
+function hueOf(label, roles) {
+  const role = label.replace(/\d+/g, "");
+  if (!roles.has(role)) roles.set(role, roles.size % 8);
+  return roles.get(role);
+}
+
+function boxOf(tensors, part, area, depth, hue, onModule, onTensor) {
+  const isOpen = hue === null;
   const { node, nbytes } = part;
   const label = nameText(part.label, 80);
   const size = sizeText(nbytes);
@@ -78,7 +86,7 @@ function boxOf(tensors, part, area, depth, hue, isOpen, onModule, onTensor) {
   const fits = area.width > 34 && area.height > 17;
   return el("button", {
     type: "button",
-    class: `box c${hue} ${isOpen ? "holder" : ""} ${area.width < SMALLEST || area.height < SMALLEST ? "tiny" : ""}`,
+    class: `box ${isOpen ? "holder" : `c${hue}`} ${area.width < SMALLEST || area.height < SMALLEST ? "tiny" : ""}`,
     "aria-label": text,
     title: text,
     tabindex: -1,

@@ -3,6 +3,7 @@
 import { childrenOf, topOf } from "./modules.js";
 
 const FEW = 400; // tensors found by a search that are all shown at once
+const AT_FIRST = 14; // rows that are opened at first, the largest modules first
 
 export class Outline {
   constructor(tensors, { places = tensors.all, order = "name", isFlat = false, isFound = false } = {}) {
@@ -12,7 +13,7 @@ export class Outline {
     this.top = topOf(tensors, places);
     this.rows = [...this.in(this.top)];
     if (isFound && places.length <= FEW) this.openAll();
-    else if (this.rows.length === 1) this.toggle(0);
+    else this.openLargest();
   }
 
   in(node) {
@@ -45,6 +46,14 @@ export class Outline {
       place = this.rows[inner]?.level > level ? inner : -1;
     }
     return place;
+  }
+
+  openLargest() {
+    while (this.rows.length < AT_FIRST) {
+      const closed = this.rows.filter((node) => node.isModule && !node.isOpen);
+      if (!closed.length) return;
+      this.toggle(this.rows.indexOf(closed.reduce((one, other) => (other.nbytes > one.nbytes ? other : one))));
+    }
   }
 
   openAll() {

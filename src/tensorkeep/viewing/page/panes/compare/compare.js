@@ -21,14 +21,23 @@ export function compare(context) {
       el("p", { class: "sides" }, side("A", a, context), linkAs({ class: "swap", "aria-label": "Exchange the two sides", title: "Exchange" }, { a: b, b: a, pair: null }, "⇄"), side("B", b, context))),
     place);
   during(place, "Comparing", async (meanwhile) => {
-    const rows = [];
-    const [first, second, result] = await Promise.all([
-      context.open(a), context.open(b),
-      work("compare", { a, b }, { signal: context.signal, ...meanwhile, onRows: (more) => rows.push(...more) }),
-    ]);
-    return { rows, first: first.tensors, second: second.tensors, result };
+    const [first, second, compared] = await Promise.all([context.open(a), context.open(b), comparison(a, b, context.signal, meanwhile)]);
+    return { ...compared, first: first.tensors, second: second.tensors };
   }, (found) => shown(found, context));
   return pane;
+}
+
+const compared = new Map();
+
+/** Compare two checkpoints; asked for once, so that one can look at tensor after tensor. */
+async function comparison(a, b, signal, meanwhile) {
+  const key = JSON.stringify([a, b]);
+  if (!compared.has(key)) {
+    const rows = [];
+    const result = await work("compare", { a, b }, { signal, ...meanwhile, onRows: (more) => rows.push(...more) });
+    compared.set(key, { rows, result });
+  }
+  return compared.get(key);
 }
 
 function side(letter, of, context) {

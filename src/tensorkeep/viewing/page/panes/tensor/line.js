@@ -49,7 +49,7 @@ export function lineCard(slice, asked, context) {
   if (slice.shape.length) draw();
   const tools = isMatrix ? el("div", { class: "choices" }, sides, number) : [];
   return {
-    element: card("Line", { tools }, picture),
+    element: card("Line", { tools, wide: !isMatrix }, picture),
     show(row, column) {
       Object.assign(chosen, { row, column });
       changed();

@@ -1,4 +1,4 @@
-// A matrix of a tensor as colors, one of its rows or columns as a line, and its values as a table.
+// A matrix of a tensor as colors, one of its rows or columns as a line, its singular values, and its values as a table.
 
 import { ask } from "../../base/api.js";
 import { go, here } from "../../base/address.js";
@@ -6,6 +6,7 @@ import { el, fill } from "../../base/dom.js";
 import { card, message } from "../../base/parts.js";
 import { Heatmap } from "../../pictures/heatmap.js";
 import { lineCard } from "./line.js";
+import { spectrumCard } from "./spectrum.js";
 import { valuesCard } from "./values.js";
 
 /** Return the cards of a slice; `asked` names the tensor, and in comparisons what is subtracted. */
@@ -20,6 +21,7 @@ export function sliceCards(slice, asked, context, { withValues = true } = {}) {
   return [
     isMatrix && heatmapCard(slice, asked, context, pick),
     slice.shape.length > 0 && line.element,
+    isMatrix && withValues && spectrumCard(slice, asked, context),
     values?.element,
   ];
 }

@@ -8,7 +8,6 @@ import { tensorLink } from "../../tree/browser.js";
 import { link } from "../../base/links.js";
 import { Slice } from "./slice.js";
 import { sliceCards } from "./slice_cards.js";
-import { spectrumCard } from "./spectrum.js";
 import { statisticsCards } from "./statistics.js";
 
 export function tensorPane(context) {
@@ -33,7 +32,7 @@ function numbersOf(context, t) {
   if (!n_elements) return card("Numbers", { wide: true }, note("It has no elements."));
   const asked = { of: context.of, t };
   const slice = new Slice(shape, context);
-  return [statisticsCards("statistics", asked, context, Number(tensors.nbytes[t])), sliceCards(slice, asked, context), shape.length > 1 && spectrumCard(slice, asked, context)];
+  return [statisticsCards("statistics", asked, context, Number(tensors.nbytes[t])), sliceCards(slice, asked, context)];
 }
 
 function title(tensors, t) {
@@ -61,7 +60,7 @@ function factsOf(found, tensors) {
   return facts([
     ["File", found.file && el("bdi", { class: "mono" }, nameText(found.file))],
     ["Bytes", found.span && `${countText(found.span[0])} to ${countText(found.span[1])}`],
-    ["BLAKE3", found.digest && el("span", { class: "digest mono", title: found.digest }, found.digest, " ", copyButton(found.digest, "the digest"))],
+    ["BLAKE3", found.digest && el("span", { class: "digest mono", title: found.digest }, found.digest, " ", copyButton(found.digest, "the digest")), "wide"],
     ["Saved from", found.library],
     ["Blocks", found.is_quantized && "quantized; the numbers are what the blocks encode"],
     ["In the memory of", found.view_of !== null && tensorLink(tensors, found.view_of)],

@@ -6,7 +6,7 @@ import { card, message } from "../../base/parts.js";
 import { countText } from "../../base/texts.js";
 
 const N_ROWS = 16;
-const CELL = 92; // pixels of a column
+const CELL = 132; // pixels of a column
 
 export function valuesCard(slice, asked, context) {
   const place = el("div", { class: "scroll values", tabindex: 0, role: "region", "aria-label": "Values" });
