@@ -14,10 +14,10 @@ FILES = 5000
 SEED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour test lint types unit docs format bench fuzz soak clean
+.PHONY: help demo tour test lint types unit docs format bench pictures fuzz soak clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(READY) ## Kill a training run during a save, and resume it bit for bit
 	@$(BIN)/python examples/demo.py
@@ -49,9 +49,13 @@ format: $(READY) ## Fix style
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(READY) ## Compare with other libraries; writes benchmarks/record.json and docs/benchmarks.md
+bench: $(READY) ## Compare with other libraries; writes benchmarks/record.json, docs/benchmarks.md and its plots
 	@$(BIN)/python tests/support/remote/get_nginx.py
 	$(BIN)/python -m benchmarks
+
+pictures: $(READY) ## Draw again what README and the pages show of tensorkeep itself
+	$(BIN)/python examples/terminal.py
+	$(BIN)/python -m tests.support.run_notebook
 
 fuzz: $(READY) ## Feed broken files of every kind to the readers, and what scan calls clean to real ones
 	$(BIN)/python -m fuzz.headers --seed $(SEED)

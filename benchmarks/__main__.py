@@ -18,6 +18,7 @@ import msgspec
 from benchmarks.case import Case, Place
 from benchmarks.cases import find_case, find_cases
 from benchmarks.machine import Machine, describe_machine
+from benchmarks.plot import plots
 from benchmarks.record import Measurement, read_record, recorded, write_record
 from benchmarks.report import case_line, page
 from benchmarks.results import CaseResult, Memory
@@ -50,9 +51,18 @@ def main(arguments: list[str] | None = None) -> int:
             shutil.rmtree(place.tmpfs)
     if options.output is not None:
         every = find_cases("*")
-        options.output.write_text(page(recorded(every, record), every))
+        _write_page(options.output, recorded(every, record), every)
         print(f"wrote {options.output}")
     return 0
+
+
+def _write_page(path: Path, results: list[CaseResult], cases: list[Case]) -> None:
+    """Write the page, and the plots it shows below `assets/` beside it."""
+    path.write_text(page(results, cases), encoding="utf-8")
+    for name, picture in plots(results).items():
+        drawn = path.parent / "assets" / name
+        drawn.parent.mkdir(parents=True, exist_ok=True)
+        drawn.write_text(picture, encoding="utf-8")
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:

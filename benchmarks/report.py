@@ -1,4 +1,4 @@
-"""The page: a table for each group, the missed targets, and a table of all figures."""
+"""The page: a plot and a table for each group, the missed targets, and a table of all figures."""
 
 from __future__ import annotations
 
@@ -107,7 +107,8 @@ def _group(heading: str, results: list[CaseResult]) -> str:
     ]
     head = ("Case", "Target", "tensorkeep", "Peer", "Ratio", "Limit", "Memory")
     remarks = [f"- {result.case.title}: {result.case.remark}" for result in results if result.case.remark]
-    return "\n".join([f"## {heading}\n", _circumstances(results), *_table(head, rows), "", *remarks, ""])
+    picture = f"![{heading}: how many times as fast as others](assets/benchmarks/{results[0].case.group}.svg)\n"
+    return "\n".join([f"## {heading}\n", _circumstances(results), picture, *_table(head, rows), "", *remarks, ""])
 
 
 def _unmeasured(cases: list[Case]) -> str:
