@@ -62,6 +62,13 @@ def test_each_page_is_in_the_navigation() -> None:
     assert {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} == listed
 
 
+def test_the_site_and_the_package_name_the_same_places() -> None:
+    urls = tomllib.loads(read("pyproject.toml"))["project"]["urls"]
+    site = dict(re.findall(r"^(site_url|repo_url): (\S+)$", read("mkdocs.yml"), re.MULTILINE))
+
+    assert site == {"site_url": urls["Documentation"], "repo_url": urls["Repository"]}
+
+
 @pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")), ids=lambda page: page.name)
 def test_links_of_the_repository_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?://)([^)#]+)", page.read_text(encoding="utf-8"))

@@ -144,11 +144,12 @@ def _file_system(url: str, options: Mapping[str, Any]) -> Any:
     try:
         return fsspec.core.url_to_fs(url, **options)[0]
     except (ValueError, ImportError, TypeError) as error:
+        is_hub = scheme_of(url) == _HUB
         raise UnsupportedError(
             f"no installed library reads {scheme_of(url)}://",
             path=shown_url(url),
             found=redacted(str(error)),
-            hint="Install the package that adds this scheme to fsspec",
+            hint="pip install 'tensorkeep[hf]'" if is_hub else "Install the package that adds this scheme to fsspec",
         ) from None
 
 
