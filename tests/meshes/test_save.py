@@ -24,6 +24,12 @@ def two() -> Iterator[JaxProcesses]:
         yield processes
 
 
+@pytest.fixture(scope="module")
+def alone() -> Iterator[JaxProcesses]:
+    with JaxProcesses(1) as process:
+        yield process
+
+
 @pytest.mark.parametrize("shape", [(2, 2), (4, 1), (1, 4)])
 def test_shards_of_two_processes_become_whole_tensors(
     two: JaxProcesses, tmp_path: Path, shape: tuple[int, int]
@@ -45,6 +51,16 @@ def test_a_later_save_takes_the_place_of_shards(two: JaxProcesses, tmp_path: Pat
 
     assert mesh_saves.number_in(tmp_path / "ck") == 2
     assert os.listdir(tmp_path / "ck") == ["model.safetensors"]
+
+
+@pytest.mark.parametrize("how", ["now", "in the background"])
+def test_a_pytree_is_saved_by_all_and_restored_onto_other_shardings(
+    two: JaxProcesses, alone: JaxProcesses, tmp_path: Path, how: str
+) -> None:
+    two.run(mesh_saves.save_tree, tmp_path / "ck", (2, 2), 8, how)
+
+    assert two.run(mesh_saves.load_tree, tmp_path / "ck", (4, 1), 8) == ["equal", "equal"]
+    alone.run(mesh_saves.load_tree, tmp_path / "ck", (1, 2), 8)
 
 
 def test_four_processes_save_what_two_load_onto_another_mesh(two: JaxProcesses, tmp_path: Path) -> None:
@@ -90,10 +106,9 @@ def test_processes_that_save_different_things_are_refused(
     assert not (tmp_path / "ck").exists()
 
 
-def test_one_process_with_several_devices_saves_and_loads_shards(tmp_path: Path) -> None:
-    with JaxProcesses(1) as alone:
-        alone.run(mesh_saves.save_alone, tmp_path / "ck", (1, 2), 7)
-        alone.run(mesh_saves.load_state, tmp_path / "ck", (2, 1), 7)
+def test_one_process_with_several_devices_saves_and_loads_shards(alone: JaxProcesses, tmp_path: Path) -> None:
+    alone.run(mesh_saves.save_alone, tmp_path / "ck", (1, 2), 7)
+    alone.run(mesh_saves.load_state, tmp_path / "ck", (2, 1), 7)
 
     assert mesh_saves.number_in(tmp_path / "ck") == 7
 

@@ -6,11 +6,17 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from tensorkeep.checkpoint import SaveHandle, save_checkpoint
+import jax
+
+from tensorkeep.checkpoint import SaveHandle, SaveOptions, save_checkpoint
 from tensorkeep.checkpoint import save_async as save_state_async
 from tensorkeep.jax.trees import capture
-from tensorkeep.tensors import Ties, check_target
+from tensorkeep.layout import parse_size
+from tensorkeep.meshes import save_together, save_together_async, spans_processes
+from tensorkeep.tensors import Ties, check_target, prepare
 from tensorkeep.tensors import save as save_file
+
+_SHARD_SIZE: Final = "5GB"
 
 _ALIGNMENT: Final = 64
 """Bytes at whose multiples jax shares the memory of a mapped file."""
@@ -20,7 +26,7 @@ def save(
     tree: Any,
     path: str | os.PathLike[str],
     *,
-    max_shard_size: int | str = "5GB",
+    max_shard_size: int | str = _SHARD_SIZE,
     metadata: Mapping[str, str] | None = None,
     ties: Ties = "share",
     durable: bool = True,
@@ -30,6 +36,11 @@ def save(
     """Save a pytree, complete or not at all; every reader of safetensors finds its arrays by name.
 
         tensorkeep.jax.save({"state": state, "key": key, "epoch": 3}, "epoch-3.safetensors")
+
+    If arrays have shards in several processes of a job (`jax.distributed`), all processes call this with equal
+    trees, and save one checkpoint together: each writes its own shards to their places, and nothing is gathered.
+    All must see the directory, and when any of them returns, the checkpoint is complete. A tree without such arrays
+    is saved by each process that calls this, alone.
 
     What is saved is `capture(tree)`: arrays under the keys that lead to them, joined by dots, such as
     `params.Dense_0.kernel`, with weak dtypes and random keys as they are. Everything else is data beside them.
@@ -43,12 +54,13 @@ def save(
         ties: What to do with arrays that are in the tree more than once: `"share"` stores them once, `"copy"` each
             separately, `"error"` refuses.
         durable: Whether to wait until the disk has everything (fsync), so that not even a power cut loses it.
-        progress: Called every few MiB with the bytes written and the total.
+        progress: Called every few MiB with the bytes written and the total; not if processes save together.
         align: Bytes at whose multiples tensors begin, if their size is one too; see `tensorkeep.save`. With 64, jax
             shares the memory of a mapped file.
 
     Raises:
-        StateError: If a leaf is not data: a function, an object of some class. The message has its path.
+        StateError: If a leaf is not data: a function, an object of some class. The message has its path. Or if
+            processes that save together pass trees that differ.
         UnsupportedError: If an array has no bytes here, such as one that is traced or was donated, or an argument is
             invalid.
         SharedMemoryError: If an array is in the tree more than once and `ties` is `"error"`.
@@ -57,11 +69,15 @@ def save(
         HeaderError: If a name or text has no UTF-8 form, or a name is the one that the format reserves.
         LimitError: If the tree is nested too deep, or names and data are too long for a header.
         BusyError: If another process is saving to that directory.
-        TransportError: If it cannot be written; what was there before is then as it was.
+        TransportError: If it cannot be written, or another process that takes part gives no sign of life; what was
+            there before is then as it was.
     """
     state = capture(tree)
     target = check_target(path)
-    if target.endswith(".safetensors") and not os.path.isdir(target):
+    if _spans_processes(state):
+        options = _options(max_shard_size, metadata=metadata, durable=durable, align=align)
+        save_together(prepare(state, ties=ties), path, options)
+    elif target.endswith(".safetensors") and not os.path.isdir(target):
         save_file(state, path, metadata=metadata, ties=ties, durable=durable, progress=progress, align=align)
     else:
         save_checkpoint(
@@ -89,6 +105,8 @@ def save_async(
 ) -> SaveHandle:
     """Save a pytree while training continues: its arrays are copied first, and may then be donated.
 
+    Processes that save one checkpoint together, as by `save`, all call this, and each copies its own shards.
+
     Args:
         tree: Any pytree; see `save`.
         path: A file if it ends in `.safetensors` and is not a directory; a directory otherwise.
@@ -111,8 +129,12 @@ def save_async(
         LimitError: If the tree is nested too deep.
         BaseException: The error of an earlier save to that directory.
     """
+    state = capture(tree)
+    if _spans_processes(state):
+        options = _options(_SHARD_SIZE, metadata=metadata, durable=durable, align=align)
+        return save_together_async(prepare(state, ties=ties), path, options, max_waiting=max_waiting)
     return save_state_async(
-        capture(tree),
+        state,
         path,
         max_waiting=max_waiting,
         metadata=metadata,
@@ -121,3 +143,11 @@ def save_async(
         progress=progress,
         align=align,
     )
+
+
+def _options(max_shard_size: int | str, **options: Any) -> SaveOptions:
+    return SaveOptions(max_shard_nbytes=parse_size(max_shard_size), **options)
+
+
+def _spans_processes(state: Any) -> bool:
+    return any(map(spans_processes, jax.tree.leaves(state)))

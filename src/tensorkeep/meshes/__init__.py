@@ -14,15 +14,17 @@ import tensorkeep.errors
 with tensorkeep.errors.importing(jax="jax"):
     import jax  # noqa: F401
 
-from tensorkeep.meshes._load import load_shards
+from tensorkeep.meshes._load import load_shards, put
 from tensorkeep.meshes._save import TogetherSave, save_together, save_together_async
-from tensorkeep.meshes._save_plan import SharedPlan, plan_together
+from tensorkeep.meshes._save_plan import SharedPlan, plan_together, spans_processes
 
 __all__ = [
     "SharedPlan",
     "TogetherSave",
     "load_shards",
     "plan_together",
+    "put",
     "save_together",
     "save_together_async",
+    "spans_processes",
 ]

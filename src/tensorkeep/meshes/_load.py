@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 import jax
@@ -12,10 +13,13 @@ import numpy.typing as npt
 
 from tensorkeep.arrays.elements import known_dtype
 from tensorkeep.arrays.jax.dtypes import array_dtype
+from tensorkeep.arrays.jax.weak import made_weak
 from tensorkeep.meshes._read_regions import TensorPart, read_parts
 from tensorkeep.meshes._regions import devices_of
 from tensorkeep.parallel import ProgressMeter
 from tensorkeep.tensors import LazyTensor, Region
+
+_UNCUT: Final[Any] = jax.sharding.PartitionSpec()  # type: ignore[no-untyped-call]
 
 _AT_ONCE_NBYTES: Final = 2**28
 """Bytes that are read before they are given to devices, so that the host never has all of them."""
@@ -122,3 +126,25 @@ def _index_within(region: Region, around: Region) -> tuple[slice, ...]:
         slice(start - first, stop - first)
         for start, stop, first in zip(region.starts, region.stops, around.starts, strict=True)
     )
+
+
+def put(value: Any, placement: jax.sharding.Sharding | jax.Device) -> jax.Array:
+    """Put an array that every process has whole where it is to be, perhaps on devices of all processes."""
+    if isinstance(placement, jax.Device) or placement.is_fully_addressable:
+        moved: jax.Array = jax.device_put(value, placement)
+        return moved
+    if jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
+        data = put(jax.random.key_data(value), _replicated(placement))
+        wrap = partial(jax.random.wrap_key_data, impl=jax.random.key_impl(value))
+        keys: jax.Array = jax.jit(wrap, out_shardings=placement)(data)
+        return keys
+    whole = np.asarray(value)
+    array = jax.make_array_from_callback(whole.shape, placement, whole.__getitem__)
+    weak: jax.Array = made_weak(array) if getattr(value, "weak_type", False) else array
+    return weak
+
+
+def _replicated(sharding: Any) -> Any:
+    """Return a sharding over the same devices that cuts nothing."""
+    is_named = isinstance(sharding, jax.sharding.NamedSharding)
+    return jax.sharding.NamedSharding(sharding.mesh, _UNCUT) if is_named else sharding

@@ -42,7 +42,7 @@ class TogetherSave:
         self._save: RankSave | None = None
 
     def in_background(
-        self, coordinate: Callable[[Prepared], None], options: SaveOptions, *, path: str, place: str
+        self, coordinate: Callable[[Prepared], None], options: SaveOptions, *, path: str, max_waiting: int = 0
     ) -> SaveHandle:
         """Copy what this process writes, and take part in the background."""
 
@@ -50,7 +50,7 @@ class TogetherSave:
             self._plan = self._plan.with_content(copied.to_write)
             self.run(coordinate, options)
 
-        return save_in_background(self._plan.content, run, path=path, place=place)
+        return save_in_background(self._plan.content, run, path=path, place=path, max_waiting=max_waiting)
 
     def run(self, coordinate: Callable[[Prepared], None], options: SaveOptions) -> None:
         """Take part; on the first process, `coordinate` is called, which calls `write`."""
@@ -128,10 +128,13 @@ def save_together(prepared: Prepared, path: str | os.PathLike[str], options: Sav
     save.run(partial(save.write, path=directory, options=options), options)
 
 
-def save_together_async(prepared: Prepared, path: str | os.PathLike[str], options: SaveOptions) -> SaveHandle:
+def save_together_async(
+    prepared: Prepared, path: str | os.PathLike[str], options: SaveOptions, *, max_waiting: int = 0
+) -> SaveHandle:
     """Copy what this process writes, and save it in the background; called by all processes."""
     refuse_file_name(target := check_target(path))
     if not is_remote(target):
         target = os.path.join(os.getcwd(), target)
     save = TogetherSave(plan_together(prepared))
-    return save.in_background(partial(save.write, path=target, options=options), options, path=target, place=target)
+    coordinate = partial(save.write, path=target, options=options)
+    return save.in_background(coordinate, options, path=target, max_waiting=max_waiting)

@@ -16,7 +16,7 @@ from tensorkeep.dtypes import DType
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.meshes._array_parts import ArrayPart
 from tensorkeep.meshes._regions import owners_of, region_of
-from tensorkeep.tensors import LazyTensor, PlaceholderTensor, Prepared, Region
+from tensorkeep.tensors import Prepared, Region
 
 _SUM_NBYTES = 8
 """Bytes of a digest that are compared."""
@@ -79,8 +79,8 @@ def plan_together(prepared: Prepared) -> SharedPlan:
     tensors: dict[str, PlannedTensor] = {}
     parts: list[ArrayPart] = []
     for name, described in prepared.to_write.items():
-        array = shared_array(prepared.tensors.get(name))
-        if array is None:
+        array: Any = prepared.tensors.get(name)
+        if not spans_processes(array):
             continue
         _refuse_packed(name, described)
         owned: list[tuple[int, int, Region]] = []
@@ -105,11 +105,9 @@ def _own_name(name: str) -> str:
     return f"own/{name}"
 
 
-def shared_array(value: Any) -> jax.Array | None:
-    """Return an array with shards in other processes; None for any other value."""
-    if isinstance(value, LazyTensor | PlaceholderTensor) or not isinstance(value, jax.Array):
-        return None
-    return None if value.is_fully_addressable else value
+def spans_processes(value: Any) -> bool:
+    """Say whether a value is an array with shards in other processes."""
+    return isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer) and not value.is_fully_addressable
 
 
 def _part(array: jax.Array, dtype: DType, region: Region, name: str) -> ArrayPart:

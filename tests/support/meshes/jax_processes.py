@@ -103,7 +103,8 @@ def _answer_of(process: subprocess.Popen[bytes]) -> Any:
     size = process.stdout.read(8)
     if len(size) < 8:
         return Killed(process.wait())
-    return pickle.loads(process.stdout.read(int.from_bytes(size, "big")))
+    failed, result = pickle.loads(process.stdout.read(int.from_bytes(size, "big")))
+    return Failed(failed) if failed else result
 
 
 def main(number: int, n_processes: int, port: int, heartbeat_s: int) -> None:
@@ -124,10 +125,9 @@ def main(number: int, n_processes: int, port: int, heartbeat_s: int) -> None:
     while size := sys.stdin.buffer.read(8):
         module, name, args = pickle.loads(sys.stdin.buffer.read(int.from_bytes(size, "big")))
         try:
-            result = getattr(importlib.import_module(module), name)(*args)
+            answer = pickle.dumps(("", getattr(importlib.import_module(module), name)(*args)))
         except BaseException:
-            result = Failed(f"process {number}: {traceback.format_exc()[-3000:]}")
-        answer = pickle.dumps(result)
+            answer = pickle.dumps((f"process {number}: {traceback.format_exc()[-3000:]}", None))
         answers.write(len(answer).to_bytes(8, "big") + answer)
         answers.flush()
     os._exit(0)  # without waiting for the others

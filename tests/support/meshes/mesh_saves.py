@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import ml_dtypes
@@ -12,6 +12,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import tensorkeep
+import tensorkeep.jax
 from tensorkeep.checkpoint import SaveOptions
 from tensorkeep.meshes import load_shards, save_together, save_together_async
 from tensorkeep.tensors import prepare
@@ -175,3 +176,53 @@ def number_in(path: Any) -> int:
         assert np.asarray(state["params"][name]).tobytes() == wanted.tobytes(), name
     assert tensorkeep.verify(path).is_whole
     return number
+
+
+class TrainState(NamedTuple):
+    """What a training loop has: arrays over all processes, and some that every process has."""
+
+    step: jax.Array
+    params: dict[str, jax.Array]
+    momentum: dict[str, jax.Array]
+    key: jax.Array
+    epoch: int
+
+
+def train_state(mesh: Mesh, number: int) -> TrainState:
+    everywhere = NamedSharding(mesh, P())
+    key = jax.jit(lambda: jax.random.key(number), out_shardings=everywhere)()
+    step = jax.jit(lambda: jax.numpy.int32(number), out_shardings=everywhere)()
+    return TrainState(step, arrays_on(mesh, number), arrays_on(mesh, number + 1), key, number)
+
+
+def abstract_state(mesh: Mesh) -> TrainState:
+    """Return the state as shapes, dtypes and shardings, as programs restore it that have not made one yet."""
+    return jax.tree.map(
+        lambda leaf: (
+            jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
+            if isinstance(leaf, jax.Array)
+            else leaf
+        ),
+        train_state(mesh, 0),
+    )
+
+
+def save_tree(path: Any, shape: tuple[int, int], number: int, how: str = "now") -> None:
+    state = train_state(mesh_of(*shape), number)
+    if how == "now":
+        tensorkeep.jax.save(state, path, durable=False)
+    else:
+        tensorkeep.jax.save_async(state, path, durable=False).result(60)
+
+
+def load_tree(path: Any, shape: tuple[int, int], number: int) -> str:
+    mesh = mesh_of(*shape)
+    for like, shardings in [(abstract_state(mesh), None), (train_state(mesh, 0), NamedSharding(mesh, P()))]:
+        loaded = tensorkeep.jax.load(path, like=like, shardings=shardings)
+        wanted = train_state(mesh, number)
+        assert loaded.epoch == number
+        for one, other in zip(jax.tree.leaves(loaded), jax.tree.leaves(wanted), strict=True):
+            if isinstance(one, jax.Array):
+                assert one.sharding == (shardings or other.sharding)
+                assert bool(jax.numpy.all(one == other))
+    return "equal"

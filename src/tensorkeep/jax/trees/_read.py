@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -14,15 +14,50 @@ from tensorkeep.arrays.jax.weak import made_weak
 from tensorkeep.checkpoint import materialize
 from tensorkeep.jax.trees._fit import is_array
 from tensorkeep.jax.trees._match import Leaf
-from tensorkeep.parallel import Progress
+from tensorkeep.meshes import load_shards, put
+from tensorkeep.parallel import Progress, ProgressMeter
 from tensorkeep.tensors import LazyTensor
 
 
 def read_leaves(leaves: Sequence[Leaf], progress: Progress | None = None) -> list[Any]:
     """Return a value for each leaf: an array in the library and place of its template, or what was saved."""
-    classes = [type(leaf.template) for leaf in leaves if not is_array(leaf.template)]
-    values = materialize([_lazy(leaf) for leaf in leaves], classes=_by_name(classes), progress=progress)
-    return [_placed(leaf, value) for leaf, value in zip(leaves, values, strict=True)]
+    sharded = {str(place): leaf for place, leaf in enumerate(leaves) if _is_over_devices(leaf)}
+    whole = [leaf for place, leaf in enumerate(leaves) if str(place) not in sharded]
+    n_whole, n_sharded = _nbytes(whole), _nbytes(sharded.values())
+    arrays = load_shards(
+        {place: leaf.saved for place, leaf in sharded.items()},
+        {place: leaf.placement for place, leaf in sharded.items()},
+        ProgressMeter.of(_from(progress, 0, n_whole), n_sharded),
+    )
+    classes = [type(leaf.template) for leaf in whole if not is_array(leaf.template)]
+    lazy = [_lazy(leaf) for leaf in whole]
+    values = materialize(lazy, classes=_by_name(classes), progress=_from(progress, n_sharded, n_sharded))
+    placed = iter([_placed(leaf, value) for leaf, value in zip(whole, values, strict=True)])
+    return [
+        _marked(leaf, arrays[str(place)]) if str(place) in arrays else next(placed)
+        for place, leaf in enumerate(leaves)
+    ]
+
+
+def _is_over_devices(leaf: Leaf) -> bool:
+    """Say whether a leaf is read shard by shard: it goes to several devices, perhaps of other processes."""
+    placement = leaf.placement
+    if not isinstance(leaf.saved, LazyTensor) or not isinstance(placement, jax.sharding.Sharding):
+        return False
+    return is_array(leaf.template) and not isinstance(leaf.template, np.ndarray) and len(placement.device_set) > 1
+
+
+def _marked(leaf: Leaf, array: Any) -> Any:
+    return made_weak(array) if leaf.saved.marks.get("weak") is True else array
+
+
+def _nbytes(leaves: Iterable[Leaf]) -> int:
+    return sum(leaf.saved.nbytes for leaf in leaves if isinstance(leaf.saved, LazyTensor))
+
+
+def _from(progress: Progress | None, done: int, more: int) -> Progress | None:
+    """Return what reports a part of the work: after `done` bytes, where the total has `more` than its own."""
+    return None if progress is None else lambda now, total: progress(done + now, total + more)
 
 
 def _lazy(leaf: Leaf) -> Any:
@@ -47,7 +82,7 @@ def _placed(leaf: Leaf, value: Any) -> Any:
         return value
     if not isinstance(value, jax.Array):
         value = jax.numpy.asarray(value) if plain_library(value) is None else convert_to("jax", value)
-    return on_default_device(value) if leaf.placement is None else jax.device_put(value, leaf.placement)
+    return on_default_device(value) if leaf.placement is None else put(value, leaf.placement)
 
 
 def on_default_device(array: Any) -> Any:
