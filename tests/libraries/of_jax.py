@@ -121,9 +121,8 @@ def test_what_has_no_bytes_is_refused(tmp_path: Path) -> None:
     jax.jit(traced)(jnp.zeros(3))
     deleted = jnp.zeros(3)
     deleted.delete()
-    for value in (deleted, jnp.zeros(3, jnp.int4)):
-        with pytest.raises((StateError, UnsupportedError, DtypeError)):
-            tensorkeep.save({"w": value}, tmp_path / "x.safetensors")
+    with pytest.raises((StateError, UnsupportedError), match="deleted"):
+        tensorkeep.save({"w": deleted}, tmp_path / "x.safetensors")
     assert not (tmp_path / "x.safetensors").exists()
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
 from typing import Any, Final
 
 from tensorkeep.checkpoint import open_checkpoint, read_consistently
-from tensorkeep.errors import UnsupportedError
-from tensorkeep.jax.trees import ByName, Nested, Saved, match, read_leaves, refuse_repeats
-from tensorkeep.kinds import LoadOptions
+from tensorkeep.collector import PausedCollector
+from tensorkeep.errors import LimitError, UnsupportedError
+from tensorkeep.jax.trees import ByName, Nested, Saved, capture, match, read_leaves, refuse_repeats
+from tensorkeep.kinds import LoadOptions, Opened
 from tensorkeep.parallel import Progress
 from tensorkeep.transport import Backend, Openable
 
@@ -73,12 +74,11 @@ def load(
             if like is None and shardings is None:
                 framework = None if "jax" in opened.libraries else "jax"
                 return opened.load_state(LoadOptions(framework=framework, progress=progress))
-            saved: Saved = Nested(opened.tree) if opened.has_tree else ByName(opened)
+            tree = opened.tree
             if like is None:
-                refuse_repeats(opened.tree)
-            template = opened.tree if like is None else like
-            matched = match(template, saved, shardings=shardings, strict=strict, path=opened.path)
-            return matched.make(read_leaves(matched.leaves, progress))
+                refuse_repeats(tree)
+            template, saved = tree if like is None else like, _saved(opened, tree)
+            return _made(template, saved, shardings, strict=strict, path=opened.path, progress=progress)
 
     return read_consistently(source, read)
 
@@ -102,15 +102,25 @@ def restore(state: Any, like: Any, *, shardings: Any = None, strict: bool = True
         LimitError: If the template is nested too deep.
         UnsupportedError: If `state` is a path, or `shardings` has another structure than the tree.
     """
-    if not isinstance(state, Mapping | list | tuple) and like is not None and _is_openable(state):
+    if isinstance(state, str | bytes | os.PathLike):
         raise UnsupportedError(
             "restore takes what was loaded",
             found=type(state).__name__,
             hint="Use tensorkeep.jax.load(path, like=...)",
         )
-    matched = match(like, Nested(state), shardings=shardings, strict=strict, path=_ALREADY_LOADED)
-    return matched.make(read_leaves(matched.leaves))
+    return _made(like, Nested(capture(state)), shardings, strict=strict, path=_ALREADY_LOADED)
 
 
-def _is_openable(value: Any) -> bool:
-    return isinstance(value, str | bytes) or hasattr(value, "__fspath__")
+def _saved(opened: Opened, tree: Any) -> Saved:
+    return Nested(tree) if opened.has_tree else ByName(tree)
+
+
+def _made(
+    like: Any, saved: Saved, shardings: Any, *, strict: bool, path: str, progress: Progress | None = None
+) -> Any:
+    try:
+        with PausedCollector():
+            matched = match(like, saved, shardings=shardings, strict=strict, path=path)
+            return matched.make(read_leaves(matched.leaves, progress))
+    except RecursionError:
+        raise LimitError("the tree is too deep for Python's stack", path=path) from None

@@ -20,7 +20,7 @@ from tensorkeep.state._classes import Classes, classes_by_name, rebuilt
 from tensorkeep.state._decode import decode_tree
 from tensorkeep.state._described import described
 from tensorkeep.state._encode import encode_tree
-from tensorkeep.state._keys import joined, key_text, text_of_key
+from tensorkeep.state._keys import joined, key_text, text_of_key, words_for
 from tensorkeep.state._names import part_libraries, renamed, tensor_names
 from tensorkeep.state._nodes import FIRST_ITEM, FIRST_KEY, NAMED
 from tensorkeep.state._plain import container_paths, parts_of, path_of_most, plain_values, read_tree
@@ -53,4 +53,5 @@ __all__ = [
     "selected",
     "tensor_names",
     "text_of_key",
+    "words_for",
 ]

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import jax
+
 from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import LimitError, StateError
 from tensorkeep.jax.trees._branches import Branches
 from tensorkeep.limits import MAX_STATE_DEPTH
-from tensorkeep.state import joined, text_of_key
+from tensorkeep.state import joined, text_of_key, words_for
 
 
 def capture(tree: Any) -> Any:
@@ -33,11 +35,14 @@ def capture(tree: Any) -> Any:
         The same leaves in dicts, lists and tuples.
 
     Raises:
-        StateError: If two keys of one branch are the same as text, such as 1 and "1".
+        StateError: If an array is traced, or two keys of one branch are the same as text, such as 1 and "1".
         LimitError: If the tree is nested too deep, or in itself.
     """
-    with PausedCollector():
-        return _Capture().of(tree, "", 0)
+    try:
+        with PausedCollector():
+            return _Capture().of(tree, "", 0)
+    except RecursionError:
+        raise LimitError("the tree is too deep for Python's stack") from None
 
 
 class _Capture:
@@ -50,6 +55,7 @@ class _Capture:
         """Return a value as plain data."""
         branch = self._branches.of(value)
         if branch is None:
+            _refuse_traced(value, path)
             return value
         check_depth(depth, path)
         if branch.form == "wrapper":
@@ -68,7 +74,16 @@ def _refuse_equal(texts: list[str], path: str) -> None:
     if len(set(texts)) < len(texts):
         text, _ = Counter(texts).most_common(1)[0]
         raise StateError(
-            f"two keys at {path[:100]!r} are the same as text", found=repr(text), hint="Give them different names"
+            f"two keys of {words_for(path)} are the same as text", found=repr(text), hint="Give them different names"
+        )
+
+
+def _refuse_traced(value: Any, path: str) -> None:
+    if isinstance(value, jax.core.Tracer):
+        raise StateError(
+            f"{words_for(path)} is traced, and has no value yet",
+            found=type(value).__name__,
+            hint="Save what a jitted function returns, not in it",
         )
 
 
@@ -76,7 +91,7 @@ def check_depth(depth: int, path: str) -> None:
     """Refuse a tree that is nested too deep."""
     if depth >= MAX_STATE_DEPTH:
         raise LimitError(
-            f"the tree is nested too deep at {path[:100]!r}",
+            f"{words_for(path)} is nested too deep",
             expected=f"at most {MAX_STATE_DEPTH} levels",
             hint="A tree that holds itself cannot be saved",
         )

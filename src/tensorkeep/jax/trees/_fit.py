@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import jax
@@ -29,11 +30,16 @@ def form_of(leaf: Any) -> Form | None:
         dtype = ALL_BY_NAME.get(leaf.dtype)
         return (dtype.numpy if dtype is not None and dtype.numpy else leaf.dtype), leaf.shape
     if is_array(leaf) and (isinstance(leaf, jax.Array | jax.ShapeDtypeStruct | np.ndarray) or not is_tensor(leaf)):
-        return str(leaf.dtype), tuple(leaf.shape)
+        return _name_of(leaf.dtype), tuple(leaf.shape)
     if plain_library(leaf) is not None:  # of another library
         described = tensor_to_write(leaf, "")
         return described.dtype.numpy or described.dtype.name, described.shape
     return None
+
+
+@cache
+def _name_of(dtype: Any) -> str:
+    return str(dtype)
 
 
 def fits(template: Any, saved: Any) -> bool:

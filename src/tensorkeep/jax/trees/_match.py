@@ -11,13 +11,14 @@ import msgspec
 
 from tensorkeep.arrays import EncodedObject
 from tensorkeep.checkpoint import materialize
-from tensorkeep.errors import LimitError, StateDictMismatchError, UnsupportedError
+from tensorkeep.errors import StateDictMismatchError, UnsupportedError
 from tensorkeep.jax.trees._branches import Branches
 from tensorkeep.jax.trees._capture import check_depth
 from tensorkeep.jax.trees._fit import fits, form_of, words_for_leaf
+from tensorkeep.jax.trees._libraries import in_own_libraries
 from tensorkeep.jax.trees._saved import MISSING, Saved
 from tensorkeep.phrases import listed
-from tensorkeep.state import joined, text_of_key
+from tensorkeep.state import joined, text_of_key, words_for
 
 _N_LISTED: Final = 20
 """Names in a message."""
@@ -64,10 +65,7 @@ def match(like: Any, saved: Saved, *, shardings: Any, strict: bool, path: str) -
     `shardings` is one placement for all leaves, or a tree of them that may end early; None takes the template's.
     """
     walk = _Walk()
-    try:
-        make = walk.branch(like, saved, shardings, "", 0)
-    except RecursionError:
-        raise LimitError("the tree is too deep for Python's stack", path=path) from None
+    make = walk.branch(like, saved, shardings, "", 0)
     unclaimed = saved.unclaimed({leaf.path for leaf in walk.leaves})
     unexpected = [*walk.unexpected, *islice(unclaimed, _MAX_UNEXPECTED)] if strict else []
     leaves = _decoded(walk.leaves)
@@ -127,7 +125,7 @@ class _Walk:
         missing = [text for text in texts if text not in found]
         if branch is None or missing or len(found) > len(texts):
             raise UnsupportedError(
-                f"`shardings` does not have the structure of the tree at {path[:100]!r}",
+                f"`shardings` does not have the structure of the tree at {words_for(path)}",
                 expected=f"a sharding, a device, None, or the keys {listed(texts)}",
                 found=type(shardings).__name__ if branch is None else listed(found) or "no keys",
             )
@@ -148,7 +146,7 @@ def is_placement(value: Any) -> bool:
 def _placement(like: Any, shardings: Any, path: str) -> Placement:
     if not is_placement(shardings):
         raise UnsupportedError(
-            f"`shardings` has a container where the tree has a leaf, at {path[:100]!r}",
+            f"`shardings` has a container where the tree has a leaf, at {words_for(path)}",
             expected="a jax.sharding.Sharding, a jax.Device or None",
             found=type(shardings).__name__,
         )
@@ -161,14 +159,16 @@ def _placement(like: Any, shardings: Any, path: str) -> Placement:
 
 def _decoded(leaves: list[Leaf]) -> list[Leaf]:
     """Read the objects among the leaves, such as random keys and NumPy's numbers: they have no form before."""
-    objects = [place for place, leaf in enumerate(leaves) if isinstance(leaf.saved, EncodedObject)]
+    objects = {place: leaf.saved for place, leaf in enumerate(leaves) if isinstance(leaf.saved, EncodedObject)}
     if not objects:
         return leaves
-    decoded = dict(zip(objects, materialize([leaves[place].saved for place in objects]), strict=True))
-    return [
-        msgspec.structs.replace(leaf, saved=decoded[place]) if place in decoded else leaf
-        for place, leaf in enumerate(leaves)
-    ]
+    decoded = dict(zip(objects, materialize(in_own_libraries(list(objects.values()))), strict=True))
+    return [_with_saved(leaf, decoded[place]) if place in decoded else leaf for place, leaf in enumerate(leaves)]
+
+
+def _with_saved(leaf: Leaf, saved: Any) -> Leaf:
+    template = saved if leaf.template is leaf.saved else leaf.template
+    return msgspec.structs.replace(leaf, saved=saved, template=template)
 
 
 def _refuse(missing: list[str], unexpected: list[str], unfit: list[Leaf], path: str) -> NoReturn:

@@ -13,6 +13,7 @@ from tensorkeep.arrays.jax.devices import jax_device
 from tensorkeep.arrays.jax.weak import made_weak
 from tensorkeep.checkpoint import materialize
 from tensorkeep.jax.trees._fit import is_array
+from tensorkeep.jax.trees._libraries import in_own_libraries
 from tensorkeep.jax.trees._match import Leaf
 from tensorkeep.meshes import load_shards, put
 from tensorkeep.parallel import Progress, ProgressMeter
@@ -62,12 +63,12 @@ def _from(progress: Progress | None, done: int, more: int) -> Progress | None:
 
 def _lazy(leaf: Leaf) -> Any:
     """Return what was saved, to be read in the library that the template's leaf is of."""
-    is_numpy = isinstance(leaf.template, np.ndarray) or _is_numpys_number(leaf)
-    return leaf.saved.with_framework("numpy") if is_numpy and isinstance(leaf.saved, LazyTensor) else leaf.saved
-
-
-def _is_numpys_number(leaf: Leaf) -> bool:
-    return not is_array(leaf.template) and isinstance(leaf.saved, LazyTensor) and leaf.saved.library == "numpy"
+    if not isinstance(leaf.saved, LazyTensor):
+        return in_own_libraries(leaf.saved)
+    of_numpy = isinstance(leaf.template, np.ndarray) or (
+        not is_array(leaf.template) and leaf.saved.library == "numpy"
+    )
+    return leaf.saved.with_framework("numpy") if of_numpy else leaf.saved
 
 
 def _by_name(classes: Sequence[type]) -> dict[str, type]:
@@ -77,7 +78,7 @@ def _by_name(classes: Sequence[type]) -> dict[str, type]:
 def _placed(leaf: Leaf, value: Any) -> Any:
     template = leaf.template
     if isinstance(template, np.ndarray):
-        return np.asarray(value) if plain_library(value) in {None, "numpy", "jax"} else convert_to("numpy", value)
+        return convert_to("numpy", value) if plain_library(value) is not None else np.array(value)
     if not is_array(template):
         return value
     if not isinstance(value, jax.Array):

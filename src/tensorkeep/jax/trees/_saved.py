@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 from tensorkeep.errors import FormatError, UnsupportedError
-from tensorkeep.state import NamedData, joined, text_of_key
+from tensorkeep.state import NamedData, joined, text_of_key, words_for
 
 MISSING: Final = object()
 """What a leaf is if nothing was saved for it."""
@@ -54,6 +54,8 @@ class Nested:
                 yield self._path
             return
         wanted = set(texts)
+        if wanted.issuperset(self._children):
+            return
         here = ((text, child) for text, child in self._children.items() if text not in wanted)
         waiting: list[tuple[str, Iterator[tuple[str, Any]]]] = [(self._path, here)]
         seen: set[int] = set()
@@ -111,7 +113,7 @@ def refuse_repeats(value: Any) -> None:
         if children:
             if id(value) in seen:
                 raise UnsupportedError(
-                    f"the state has one container in two places, {path[:100]!r} and another", hint="Pass like="
+                    f"the state has one container in two places, {words_for(path)} and another", hint="Pass like="
                 )
             seen.add(id(value))
             waiting.extend((text, child) for text, child in children.items())
@@ -127,5 +129,5 @@ def _children(value: Any, path: str) -> dict[str, Any] | None:
         return None
     children = {text_of_key(key): child for key, child in value.items()}
     if len(children) < len(value):
-        raise FormatError(f"two keys at {path[:100]!r} are the same as text", found=f"{len(value)} keys")
+        raise FormatError(f"two keys of {words_for(path)} are the same as text", found=f"{len(value)} keys")
     return children
