@@ -3,6 +3,7 @@
 - `commands/`: the commands, in groups.
 - `_application`: all commands under one name.
 - `_main`: runs it; errors become messages and exit statuses.
+- `help/`: what `--help` shows.
 - `inputs/`: what people type.
 - `reports/`: what commands report, as lines and as JSON. Pure.
 - `terminal/`: text on the terminal.

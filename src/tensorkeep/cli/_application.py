@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
 import tensorkeep
-from tensorkeep.cli.commands import GROUPS, Command
+from tensorkeep.cli.commands import GROUPS
+from tensorkeep.cli.help import PlainCommand, PlainGroup, Row, Section
 from tensorkeep.cli.terminal import show_text
+
+
+class _Commands(PlainGroup):
+    """All commands, in their groups."""
+
+    sections: ClassVar[list[Section]] = [
+        Section(title, [Row(command.name, command.summary) for command in commands])
+        for title, commands in GROUPS.items()
+    ]
+
 
 app = typer.Typer(
     name="tensorkeep",
+    cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"]},
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-
-
-def _add(command: Command) -> None:
-    """Register a command; the list of commands shows the first line of its help, which typer would cut."""
-    summary = (command.function.__doc__ or "").partition("\n")[0]
-    app.command(command.name, short_help=summary, context_settings=command.parsing)(command.function)
-
-
-for _group in GROUPS.values():
-    for _command in _group:
-        _add(_command)
+for _command in (command for commands in GROUPS.values() for command in commands):
+    app.command(_command.name, cls=PlainCommand, context_settings=_command.parsing)(_command.function)
 
 
 def _show_version(wanted: bool) -> None:

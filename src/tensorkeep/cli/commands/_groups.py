@@ -24,6 +24,11 @@ class Command(NamedTuple):
     function: Callable[..., object]
     parsing: dict[str, Any] | None = None
 
+    @property
+    def summary(self) -> str:
+        """What it does, in one sentence."""
+        return (self.function.__doc__ or "").partition("\n")[0]
+
 
 GROUPS: Final[dict[str, list[Command]]] = {
     "Look inside": [Command("inspect", inspect), Command("slice", slice_tensor), Command("view", view)],

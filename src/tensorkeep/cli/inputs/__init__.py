@@ -1,12 +1,14 @@
 """What people type, and the values that it becomes.
 
 - `_options`: arguments and options that several commands share.
+- `_completion`: what the Tab key offers.
 - `_rules`: the rules of a store as options.
 - `_index_syntax`: parses an index such as `[0:4, :8]` without evaluating it. Pure.
 - `_preview`: the part of a large tensor that is printed, read without the rest.
 - `_npy`: writes an array to a `.npy` file.
 """
 
+from tensorkeep.cli.inputs._completion import export_formats, libraries, tensor_names
 from tensorkeep.cli.inputs._index_syntax import Index, parse_index_text
 from tensorkeep.cli.inputs._npy import Float, as_float, check_npy_path, write_npy
 from tensorkeep.cli.inputs._options import (
@@ -66,11 +68,14 @@ __all__ = [
     "Variant",
     "as_float",
     "check_npy_path",
+    "export_formats",
+    "libraries",
     "pairs_of",
     "parse_index_text",
     "read_preview",
     "rules_of",
     "share_of",
     "size_of",
+    "tensor_names",
     "write_npy",
 ]

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tensorkeep.cli.inputs._completion import floats, tensor_names
 from tensorkeep.errors import UnsupportedError
 
 Target = Annotated[
@@ -48,11 +49,17 @@ Engine = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document, for programs.")]
 
 Select = Annotated[
-    list[str] | None, typer.Option("--select", metavar="GLOB", help="Only tensors of matching full names.")
+    list[str] | None,
+    typer.Option(
+        "--select", metavar="GLOB", help="Only tensors of matching full names.", autocompletion=tensor_names
+    ),
 ]
 
 Drop = Annotated[
-    list[str] | None, typer.Option("--drop", metavar="GLOB", help="Without tensors of matching full names.")
+    list[str] | None,
+    typer.Option(
+        "--drop", metavar="GLOB", help="Without tensors of matching full names.", autocompletion=tensor_names
+    ),
 ]
 
 Rename = Annotated[
@@ -64,12 +71,23 @@ StripPrefix = Annotated[
 ]
 
 Cast = Annotated[
-    str | None, typer.Option("--cast", metavar="DTYPE", help="Convert floating-point tensors, such as to bf16.")
+    str | None,
+    typer.Option(
+        "--cast",
+        metavar="DTYPE",
+        help="Convert floating-point tensors, such as to bf16.",
+        autocompletion=floats,
+    ),
 ]
 
 Dequantize = Annotated[
     str | None,
-    typer.Option("--dequantize", metavar="DTYPE", help="Write the numbers of quantized tensors, such as in bf16."),
+    typer.Option(
+        "--dequantize",
+        metavar="DTYPE",
+        help="Write the numbers of quantized tensors, such as in bf16.",
+        autocompletion=floats,
+    ),
 ]
 
 Align = Annotated[

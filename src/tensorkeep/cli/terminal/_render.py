@@ -52,6 +52,14 @@ def show(lines: Iterable[Line]) -> None:
     _print(_Console(), lines)
 
 
+def rendered(lines: Iterable[Line]) -> str:
+    """Return what `show` would print."""
+    console = _Console()
+    with console.capture() as capture:
+        _print(console, lines)
+    return capture.get()
+
+
 def show_text(lines: Iterable[str]) -> None:
     """Print unstyled lines to standard output."""
     show([(line, "")] for line in lines)

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 import tensorkeep
-from tensorkeep.cli.inputs import AsJson, Engine, Target, Variant, share_of
+from tensorkeep.cli.inputs import AsJson, Engine, Target, Variant, share_of, tensor_names
 from tensorkeep.cli.reports import Status, Verdict
 from tensorkeep.cli.terminal import progress_bar, show_result
 from tensorkeep.errors import FormatError, IntegrityError, SourceMissingError
@@ -21,7 +21,10 @@ def verify(
     path: Target,
     *,
     patterns: Annotated[
-        list[str] | None, typer.Option("--name", metavar="GLOB", help="Only tensors whose full names match.")
+        list[str] | None,
+        typer.Option(
+            "--name", metavar="GLOB", help="Only tensors whose full names match.", autocompletion=tensor_names
+        ),
     ] = None,
     sample: Annotated[
         str | None,

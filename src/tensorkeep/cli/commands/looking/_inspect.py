@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import tensorkeep
-from tensorkeep.cli.inputs import Engine, Target, Variant
+from tensorkeep.cli.inputs import Engine, Target, Variant, libraries, tensor_names
 from tensorkeep.cli.reports import (
     ASCII_GUIDES,
     GUIDES,
@@ -51,10 +51,20 @@ def inspect(
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON, one tensor per line.")] = False,
     pattern: Annotated[
         str | None,
-        typer.Option("--filter", metavar="GLOB", help="Only tensors whose full names match, such as '*.bias'."),
+        typer.Option(
+            "--filter",
+            metavar="GLOB",
+            help="Only tensors whose full names match, such as '*.bias'.",
+            autocompletion=tensor_names,
+        ),
     ] = None,
     order: Annotated[
-        Order | None, typer.Option("--sort", help="Sort by; the default is name for the tree and offset for lists.")
+        Order | None,
+        typer.Option(
+            "--sort",
+            metavar="name|size|offset",
+            help="The order; without it, name for the tree and offset for lists.",
+        ),
     ] = None,
     ranks: Annotated[
         int | None,
@@ -65,7 +75,12 @@ def inspect(
     ] = 0,
     framework: Annotated[
         str | None,
-        typer.Option("--for", metavar="LIBRARY", help="Show what a library such as jax would share, and what copy."),
+        typer.Option(
+            "--for",
+            metavar="LIBRARY",
+            help="Show what a library such as jax would share, and what copy.",
+            autocompletion=libraries,
+        ),
     ] = None,
     variant: Variant = None,
     engine: Engine = None,

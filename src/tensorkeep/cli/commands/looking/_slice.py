@@ -20,6 +20,7 @@ from tensorkeep.cli.inputs import (
     check_npy_path,
     parse_index_text,
     read_preview,
+    tensor_names,
     write_npy,
 )
 from tensorkeep.cli.reports import part, plan_lines, state_of, value_text
@@ -38,7 +39,9 @@ _PIPED_WIDTH = 100
 
 def slice_tensor(
     path: Target,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The full name of a tensor.", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The full name of a tensor.", autocompletion=tensor_names)
+    ],
     index: Annotated[
         str | None,
         typer.Argument(metavar="INDEX", help="An index as in NumPy, such as '[0:4, :8]'. Everything if left out."),
@@ -51,7 +54,11 @@ def slice_tensor(
     ] = None,
     dtype: Annotated[
         Float | None,
-        typer.Option("--as", help="Convert the values. bfloat16 and narrower floats need this to be written."),
+        typer.Option(
+            "--as",
+            metavar="float32|float64",
+            help="Convert the values. bfloat16 and narrower floats need this to be written.",
+        ),
     ] = None,
     dequantize: Dequantize = None,
     force: Force = False,

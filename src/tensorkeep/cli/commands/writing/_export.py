@@ -19,6 +19,7 @@ from tensorkeep.cli.inputs import (
     StripPrefix,
     Target,
     Variant,
+    export_formats,
     pairs_of,
 )
 from tensorkeep.cli.reports import Exported
@@ -37,7 +38,12 @@ def export(
     *,
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="FORMAT", help="The format, if the suffix of TARGET does not say it."),
+        typer.Option(
+            "--to",
+            metavar="FORMAT",
+            help="The format, if the suffix of TARGET does not say it.",
+            autocompletion=export_formats,
+        ),
     ] = None,
     select: Select = None,
     drop: Drop = None,
