@@ -46,6 +46,10 @@ def test_the_beginning_of_the_names_is_a_target_too(tmp_path: Path) -> None:
     done = tensorkeep.export(tmp_path / "a.npz", tmp_path / "ckpt-7", to="tensorflow")
 
     assert done.files == ("ckpt-7.data-00000-of-00001", "ckpt-7.index")
+    again = tensorkeep.export(tmp_path / "a.npz", tmp_path / "ckpt-7", to="tensorflow", overwrite=True)
+    assert again.files == ("ckpt-7.data-00000-of-00002", "ckpt-7.index")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npz", *again.files]
+    assert tensorkeep.verify(tmp_path / "ckpt-7").is_whole
     assert read_by_tensorflow(tmp_path / "ckpt-7")["w"][0] == "complex128"
     with tensorkeep.open(tmp_path / "ckpt-7") as opened:
         assert opened["w"].load().tolist() == [0, 1 + 2j, 2 + 4j, 3 + 6j]

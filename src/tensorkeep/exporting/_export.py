@@ -164,7 +164,7 @@ def export(
         tensors = {name: watched(lazy) for name, lazy in new.items()}
         refuse_shapes(form, tensors, given)
         refuse_names(form, tensors, given)
-        plan = form.plan(Content(tensors, metadata, ties, encoding), os.path.basename(path))
+        plan = form.plan(Content(tensors, metadata, ties, encoding, _beside(path)), os.path.basename(path))
         job = _Job(path, form, plan, tensors, overwrite=overwrite, durable=durable, check=check)
         job.refuse_to_replace(sources)
         job.run(sources, wanted, progress)
@@ -188,6 +188,14 @@ def _path(given: object) -> str:
         found = type(given).__name__
         raise TypeError(f"export takes paths, not {found}; tensorkeep.save writes tensors to a file to be exported")
     return os.fsdecode(given)
+
+
+def _beside(path: str) -> frozenset[str]:
+    """Return the names of the files in the directory of the target; the transaction refuses what is no directory."""
+    try:
+        return frozenset(os.listdir(os.path.dirname(path) or os.curdir))
+    except OSError:
+        return frozenset()
 
 
 def _ties(sources: Sources, wanted: LazyTensors, new: LazyTensors) -> dict[str, str]:
@@ -241,7 +249,8 @@ class _Job:
     def refuse_to_replace(self, sources: Sources) -> None:
         """Refuse to write over the source, and over other files that the caller did not give up."""
         own = {os.path.realpath(path) for path in sources.identities}
-        places = [os.path.join(self._directory, file.name) for file in self._plan.files]
+        names = [*(file.name for file in self._plan.files), *sorted(self._plan.replaced)]
+        places = [os.path.join(self._directory, name) for name in names]
         for place in places:
             if os.path.realpath(place) in own:
                 raise UnsupportedError(
@@ -273,4 +282,4 @@ class _Job:
                 compare(staged.path_of(self._plan.opened or names[-1]), self._tensors, self._plan, meter.add)
             refuse_replaced(sources.identities)
             self.refuse_to_replace(sources)
-            staged.commit(last=names[-1])
+            staged.commit(last=names[-1], remove=sorted(self._plan.replaced))

@@ -19,12 +19,14 @@ class Content(msgspec.Struct, frozen=True):
         metadata: Free text by key, without what safetensors files say of themselves.
         ties: Name to the first name of the same tensor; both are in `tensors`.
         encoding: One of the format's own encodings, if the caller asked for it; see `ExportFormat.encodings`.
+        beside: Names of the files in the directory of the target.
     """
 
     tensors: Mapping[str, TensorToWrite]
     metadata: Mapping[str, str]
     ties: Mapping[str, str]
     encoding: str | None = None
+    beside: frozenset[str] = frozenset()
 
 
 class OutputFile(msgspec.Struct, frozen=True):
@@ -46,6 +48,7 @@ class Plan(msgspec.Struct, frozen=True):
     Attributes:
         files: In the order in which they are written. They appear together, the last one last, so it is the one that
             readers look for, such as an index; the others must be new under their names or of no use without it.
+        replaced: Names of other files that the new ones replace, and that are removed when these are there.
         opened: Name of the file by which the export is opened again; None for the last.
         names: Name of a tensor to its name in the new file, for those that differ when it is opened.
         encoded: Names of tensors whose elements the format stores in another encoding, so that they cannot be
@@ -53,6 +56,7 @@ class Plan(msgspec.Struct, frozen=True):
     """
 
     files: tuple[OutputFile, ...]
+    replaced: frozenset[str] = frozenset()
     opened: str | None = None
     names: Mapping[str, str] = {}
     encoded: frozenset[str] = frozenset()

@@ -1,8 +1,13 @@
-"""TensorFlow's checkpoints: a data file, and the index that says where in it each tensor is."""
+"""TensorFlow's checkpoints: a data file, and the index that says where in it each tensor is.
+
+The data file never has the name of an old one that is replaced, so that the index, which appears by one rename,
+always has the data that it describes beside it, whenever the process is killed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 from typing import Final
 
 from tensorkeep.buffers import Buffer
@@ -18,7 +23,9 @@ from tensorkeep.formats.tensorflow import (
     Part,
     data_name,
     emit_index,
+    is_data_name,
     names_of,
+    stem_of,
 )
 from tensorkeep.limits import MAX_NDIM
 from tensorkeep.transport import ByteRange, ByteSink
@@ -34,19 +41,27 @@ def _plan(content: Content, name: str) -> Plan:
     stem = name.removesuffix(INDEX_SUFFIX)
     if not stem:
         raise UnsupportedError("the checkpoint has no name", found=repr(name), expected="a name such as model.index")
-    writing = _Writing(content)
+    replaced = frozenset(other for other in content.beside if is_data_name(other) and stem_of(other) == stem)
+    n_shards = next(n for n in count(1) if data_name(stem, 0, n) not in replaced)
+    writing = _Writing(content, n_shards)
     files = (
-        OutputFile(data_name(stem, 0, 1), writing.write_data),
+        OutputFile(data_name(stem, 0, n_shards), writing.write_data),
         OutputFile(stem + INDEX_SUFFIX, writing.write_index),
     )
-    return Plan(files, names={key: own for own, key in names_of(content.tensors).items() if own != key})
+    names = {key: own for own, key in names_of(content.tensors).items() if own != key}
+    return Plan(files, replaced, names=names)
 
 
 class _Writing:
-    """Writes the data, and then the index, from what it found on the way."""
+    """Writes the data, and then the index, from what it found on the way.
 
-    def __init__(self, content: Content) -> None:
+    All tensors are in the first of `n_shards` data files, and no others are written: TensorFlow opens those in which
+    tensors are.
+    """
+
+    def __init__(self, content: Content, n_shards: int) -> None:
         self._content = content
+        self._n_shards = n_shards
         self._written: dict[str, BundledTensor] = {}
 
     def write_data(self, sink: ByteSink) -> None:
@@ -68,7 +83,7 @@ class _Writing:
             self._written[name] = BundledTensor(BY_NUMBER[NUMBERS[tensor.dtype.name]], tensor.shape, (part,))
 
     def write_index(self, sink: ByteSink) -> None:
-        sink.write([emit_index(self._written)])
+        sink.write([emit_index(self._written, self._n_shards)])
 
 
 def _name_problem(name: str) -> str | None:

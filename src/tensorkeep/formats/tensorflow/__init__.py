@@ -26,6 +26,7 @@ from tensorkeep.formats.tensorflow._paths import (
     MAX_STATE_NBYTES,
     STATE_FILE,
     data_name,
+    is_data_name,
     latest_in,
     stem_of,
 )
@@ -47,6 +48,7 @@ __all__ = [
     "WidenedSource",
     "data_name",
     "emit_index",
+    "is_data_name",
     "is_table",
     "key_of",
     "latest_in",

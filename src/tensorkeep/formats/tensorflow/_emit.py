@@ -12,8 +12,8 @@ from tensorkeep.formats.tensorflow._bundle import BundledTensor
 from tensorkeep.formats.tensorflow._dtypes import BY_NUMBER
 from tensorkeep.formats.tensorflow._table import FOOTER_NBYTES, MAGIC
 
-_HEADER: Final = b"\x08\x01\x1a\x02\x08\x01"
-"""One data file, little endian, version 1."""
+_VERSION: Final = b"\x1a\x02\x08\x01"
+"""Version 1; without another field, numbers are little endian."""
 
 _BLOCK_NBYTES: Final = 2**18
 _INTERVAL: Final = 16
@@ -24,10 +24,10 @@ _NUMBERS: Final = {dtype: number for number, dtype in BY_NUMBER.items()}
 _Row = tuple[bytes, bytes]
 
 
-def emit_index(tensors: Mapping[str, BundledTensor]) -> bytes:
-    """Return the index of whole tensors in one data file."""
+def emit_index(tensors: Mapping[str, BundledTensor], n_shards: int) -> bytes:
+    """Return the index of whole tensors that are in the first of several data files."""
     keys = sorted((name.encode(), tensor) for name, tensor in tensors.items())
-    rows = chain([(b"", _HEADER)], ((key, _entry(tensor)) for key, tensor in keys))
+    rows = chain([(b"", _number(1, n_shards) + _VERSION)], ((key, _entry(tensor)) for key, tensor in keys))
     data = bytearray()
     pointers = [(part[-1][0], _add_block(data, _block(part, _INTERVAL))) for part in _parts(rows)]
     handles = _add_block(data, _block([], 1)) + _add_block(data, _block(pointers, 1))

@@ -14,6 +14,7 @@ MAX_STATE_NBYTES: Final = 2**20
 """Bytes of the text file; it lists the checkpoints that are kept, rarely over 100."""
 
 _stem_of = re.compile(r"(.+)(?:\.index|\.meta|\.data-\d{5}-of-\d{5})", re.DOTALL).fullmatch
+_is_data_name = re.compile(r".+\.data-[0-9]{5}-of-[0-9]{5}", re.DOTALL).fullmatch
 _find_latest = re.compile(r'^\s*model_checkpoint_path\s*:\s*"((?:[^"\\\n]|\\.)*)"', re.MULTILINE).search
 _replace_escapes = re.compile(r"\\([0-7]{1,3}|.)").sub
 
@@ -22,6 +23,11 @@ def stem_of(name: str) -> str | None:
     """Return the beginning that the names of all files of a checkpoint share; None for the name of another file."""
     match = _stem_of(name)
     return match and match[1]
+
+
+def is_data_name(name: str) -> bool:
+    """Say whether a file of this name has data of a checkpoint."""
+    return _is_data_name(name) is not None
 
 
 def data_name(stem: str, shard: int, n_shards: int) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Final
 
 from tensorkeep.errors import FormatError
 from tensorkeep.formats.protobuf import LENGTH, VARINT, MessageReader, parse_message
-from tensorkeep.formats.tensorflow import is_table, read_bundle
+from tensorkeep.formats.tensorflow import is_data_name, is_table, read_bundle
 from tensorkeep.formats.tensorflow.programs import COMPUTING, Program, ProgramReader, deeds_of
 from tensorkeep.scanner._compression import report_compression
 from tensorkeep.scanner._content import Content
@@ -36,18 +35,16 @@ _TOP: Final = {
 }
 """Fields of each form of a program, and how they are written."""
 
-_is_data = re.compile(r".+\.data-[0-9]{5}-of-[0-9]{5}", re.DOTALL).fullmatch
-
 
 def _is_checkpoint(content: Content) -> bool:
-    if _is_data(content.name):
+    if is_data_name(content.name):
         return True
     return content.head().startswith(_TABLE_START) and is_table(content.alone())
 
 
 def _scan_checkpoint(content: Content, log: FindingLog) -> bool:
     """Report objects that TensorFlow restores by their own classes; tensors and strings are data."""
-    if _is_data(content.name):  # only the name says so, and joblib unpacks whatever is compressed
+    if is_data_name(content.name):  # only the name says so, and joblib unpacks whatever is compressed
         report_compression(content, log)
         return True
     for key, tensor in read_bundle(content.alone()).tensors.items():
