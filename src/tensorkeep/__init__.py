@@ -91,7 +91,7 @@ if TYPE_CHECKING:
     from tensorkeep.showing import Picture, show
     from tensorkeep.state import NamedData
     from tensorkeep.store import CheckpointStore
-    from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView, save
+    from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView, combine, save
     from tensorkeep.transport.remote import remote
 
 __version__ = "0.1.0"
@@ -129,6 +129,7 @@ __all__ = [
     "Verification",
     "__version__",
     "add_sha256",
+    "combine",
     "convert",
     "deserialize",
     "diff",
@@ -174,7 +175,7 @@ _NAMES = {
     "showing": "Picture show",
     "state": "NamedData",
     "store": "CheckpointStore",
-    "tensors": "LazyTensor LazyTensors TensorView save",
+    "tensors": "LazyTensor LazyTensors TensorView combine save",
     "transport.remote": "remote",
 }
 """Each module, and the public names that it defines."""

@@ -7,14 +7,19 @@
 - `_together`: several of them read at once.
 - `_sharing`: lazy tensors read together; those stored in the same bytes share memory.
 - `_assembled`: a reader of a tensor in several pieces, in any number of files.
+- `_joined_plan`: the plans of reads from several sources as one. Pure.
+- `_computed`: a reader of a tensor whose values are a function of others.
 - `_name_patterns`: names selected by patterns, changed, and suggested for a misspelt one. Pure.
 - `_renamed_state`: what files say of a state whose tensors are renamed. Pure.
 - `_explain`: what an array library does with the memory of each.
-- `_mapping`: `LazyTensors`, lazy tensors by name, and `TensorView`: selected, renamed, cast.
+- `_named`: lazy tensors by name, read together.
+- `_mapping`: `LazyTensors`, these and how they are viewed, and `TensorView`: selected, renamed, cast, computed.
+- `_combine`: a view of tensors that are computed from several mappings.
 """
 
 from tensorkeep.tensors.lazy._assembled import AssembledReader, PlacedPiece, assemble
 from tensorkeep.tensors.lazy._bytes import stored_bytes
+from tensorkeep.tensors.lazy._combine import combine
 from tensorkeep.tensors.lazy._explain import MemoryUse, explain
 from tensorkeep.tensors.lazy._html import tensors_html
 from tensorkeep.tensors.lazy._lazy import LazyTensor
@@ -43,6 +48,7 @@ __all__ = [
     "assemble",
     "chooser",
     "chosen_names",
+    "combine",
     "explain",
     "load_sharing",
     "load_together",

@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property, partial
-from itertools import accumulate
 from math import prod
 from typing import Any, NoReturn, TypeVar
 
@@ -36,6 +35,7 @@ from tensorkeep.tensors.indexing import (
     parse_index,
     run_of,
 )
+from tensorkeep.tensors.lazy._joined_plan import joined_plan
 from tensorkeep.tensors.lazy._lazy import LazyTensor
 from tensorkeep.tensors.readers import RUN_LENGTH, Planned, TensorReader, put_block
 from tensorkeep.transport import ByteRange, ByteSource, JoinedSource
@@ -155,16 +155,7 @@ class AssembledReader:
     def plan(self, entry: TensorEntry, selection: Selection) -> Planned:  # noqa: ARG002 - a reader of one tensor
         """Return what reading a part would read."""
         opened = [(part.piece.open(), part.selection) for part in self._parts(selection)]
-        planned = [lazy.reader.plan(lazy.entry, part) for lazy, part in opened]
-        sources = {id(source): source for source, _ in planned}
-        ends = accumulate(source.nbytes for source in sources.values())
-        begin = {key: end - source.nbytes for (key, source), end in zip(sources.items(), ends, strict=True)}
-        together = JoinedSource([(source, ByteRange(0, source.nbytes)) for source in sources.values()], self._path)
-        return together, [
-            [ByteRange(begin[id(source)] + span.start, begin[id(source)] + span.stop) for span in batch]
-            for source, batches in planned
-            for batch in batches
-        ]
+        return joined_plan([lazy.reader.plan(lazy.entry, part) for lazy, part in opened], self._path)
 
     def load(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
         """Read the whole tensor."""

@@ -18,7 +18,7 @@ from tensorkeep.tensors.readers._base import (
     reads_blocks,
     stored_pieces,
 )
-from tensorkeep.tensors.readers._blocks import put_block
+from tensorkeep.tensors.readers._blocks import put_block, take_block
 from tensorkeep.tensors.readers._cast import CastReader, cast_target
 from tensorkeep.tensors.readers._chunked import ChunkedReader
 from tensorkeep.tensors.readers._contiguous import TensorReader, neighbors
@@ -43,4 +43,5 @@ __all__ = [
     "put_block",
     "reads_blocks",
     "stored_pieces",
+    "take_block",
 ]

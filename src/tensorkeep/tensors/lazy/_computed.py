@@ -1,0 +1,214 @@
+"""A reader of a tensor whose values are a function of other tensors', computed when they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from math import prod
+from typing import Any, Literal, TypeAlias, get_args
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tensorkeep.arrays import DenseArrays, StreamedTensor, TensorToWrite, adapter_for, any_tensor_to_write
+from tensorkeep.arrays.elements import aligned, within_numpys_limits
+from tensorkeep.buffers import Buffer
+from tensorkeep.dtypes import DType, find_dtype
+from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import DtypeError, RefusedError
+from tensorkeep.tensors.indexing import Selection, parse_index
+from tensorkeep.tensors.lazy._joined_plan import joined_plan
+from tensorkeep.tensors.lazy._lazy import LazyTensor
+from tensorkeep.tensors.readers import RUN_LENGTH, Planned, take_block
+
+Array = npt.NDArray[Any]
+
+Scope: TypeAlias = Literal["tensor", "rows", "elements"]
+"""What one value depends on: whole inputs, the same index of their first dimension, or the same element of each."""
+
+
+class ComputedReader(msgspec.Struct, frozen=True, eq=False):
+    """Reads one tensor.
+
+    Attributes:
+        compute: Takes as many tensors as there are inputs, in their framework, and returns one.
+        inputs: At least one tensor.
+        dtype: The dtype of what it returns.
+        shape: The shape of what it returns for whole inputs.
+        scope: What one value depends on.
+        target: Framework and device of the tensors that are read; the first input's if None.
+    """
+
+    compute: Callable[..., Any]
+    inputs: tuple[LazyTensor, ...]
+    dtype: DType
+    shape: tuple[int, ...]
+    scope: Scope
+    target: tuple[str, Any] | None = None
+
+    @property
+    def cast_to(self) -> None:
+        """None: tensors have the dtype of their entry."""
+
+    @property
+    def source(self) -> None:
+        """None: computed bytes are in no file."""
+
+    @property
+    def adapter(self) -> DenseArrays:
+        """The array library."""
+        return self.inputs[0].reader.adapter if self.target is None else adapter_for(*self.target)
+
+    def with_framework(self, framework: str, device: Any = "cpu") -> ComputedReader:
+        """Return the same reader for another array library; the function still gets tensors of its own."""
+        return msgspec.structs.replace(self, target=(framework, device))
+
+    def span_of(self, entry: TensorEntry) -> None:
+        """Return None: computed bytes are in no file."""
+
+    def read(self, name: str, entry: TensorEntry, selection: Selection) -> Any:
+        """Compute a part of the tensor."""
+        with within_numpys_limits(name, entry.shape):
+            elements = selection.apply(self._block(name, selection))
+        return self.adapter.from_elements(elements, self.dtype)
+
+    def plan(self, entry: TensorEntry, selection: Selection) -> Planned:  # noqa: ARG002 - a reader of one tensor
+        """Return what computing a part of the tensor would read."""
+        return joined_plan(lazy.reader.plan(lazy.entry, part) for lazy, part in self._needed(selection))
+
+    def read_run(self, name: str, entry: TensorEntry, start: int, stop: int) -> Any:
+        """Compute a run of elements."""
+        if self.scope == "elements":
+            runs = [lazy.reader.read_run(lazy.name, lazy.entry, start, stop) for lazy in self.inputs]
+            elements = self._computed(name, runs, (stop - start,))
+        else:
+            row = prod(entry.shape[1:])
+            index = slice(start // row, -(-stop // row)) if entry.shape and stop > start else ...
+            first = index.start * row if isinstance(index, slice) else 0
+            block = self._block(name, parse_index(index, entry.shape)).reshape(-1)
+            elements = block[start - first : stop - first]
+        return self.adapter.from_elements(elements, self.dtype)
+
+    def run_length(self, entry: TensorEntry) -> int:
+        """Return how many elements each `read_run` should compute: all if each depends on all, else whole rows."""
+        row = 1 if self.scope == "elements" else prod(entry.shape[1:])
+        return max(prod(entry.shape) if self.scope == "tensor" else RUN_LENGTH // max(row, 1) * row, row, 1)
+
+    def load(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
+        """Compute the whole tensor."""
+        loaded = {}
+        for name, entry in entries.items():
+            elements = self._computed(name, [lazy.load() for lazy in self.inputs], entry.shape)
+            loaded[name] = self.adapter.from_elements(elements, self.dtype)
+        return loaded
+
+    def view(self, name: str, entry: TensorEntry) -> None:
+        """Return None: computed elements are in no file."""
+
+    def place(self, tensor: Any) -> Any:
+        """Move a tensor to the device."""
+        return self.adapter.place({"": tensor})[""]
+
+    def tensor_to_write(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> TensorToWrite:  # noqa: ARG002
+        """Describe the tensor for writing; it is computed run by run."""
+        return StreamedTensor(self.dtype, entry.shape, entry.nbytes, lambda: self._buffers(name, entry))
+
+    def _buffers(self, name: str, entry: TensorEntry) -> Iterator[Buffer]:
+        reader = self.with_framework("numpy")
+        n_elements, length = prod(entry.shape), reader.run_length(entry)
+        for start in range(0, n_elements, length):
+            run = reader.read_run(name, entry, start, min(start + length, n_elements))
+            yield from any_tensor_to_write(run, name).buffers()
+
+    def _needed(self, selection: Selection) -> Iterator[tuple[LazyTensor, Selection]]:
+        """Give each input and what of it a block of the tensor is computed from."""
+        for lazy in self.inputs:
+            whole = parse_index(..., lazy.shape)
+            axes = selection.axes if self.scope == "elements" else whole.axes
+            if self.scope == "rows":
+                axes = (*selection.axes[:1], *axes[1:])
+            yield lazy, Selection(lazy.shape, axes, whole.local)
+
+    def _block(self, name: str, selection: Selection) -> Array:
+        """Return the block of a selection, of dtype `bits_name`."""
+        if not selection.n_elements:
+            return np.empty(selection.block_shape, self.dtype.bits_name)
+        inputs = [lazy.reader.read(lazy.name, lazy.entry, part) for lazy, part in self._needed(selection)]
+        if self.scope == "elements":
+            return self._computed(name, inputs, selection.block_shape)
+        if self.scope == "tensor":
+            return take_block(self._computed(name, inputs, self.shape), selection)
+        rows = range(selection.block_shape[0])
+        shape = (len(rows), *self.shape[1:])
+        computed = self._computed(name, inputs, shape)
+        return take_block(computed, Selection(shape, (rows, *selection.axes[1:]), selection.local))
+
+    def _computed(self, name: str, inputs: list[Any], shape: tuple[int, ...]) -> Array:
+        """Call the function, and return what it gives as elements."""
+        given = self.compute(*inputs)
+        described = any_tensor_to_write(np.asarray(given) if isinstance(given, np.generic) else given, name)
+        if (described.dtype, described.shape) != (self.dtype, shape):
+            raise RefusedError(
+                f"the function for tensor `{name}` gave another tensor than was declared",
+                tensor=name,
+                expected=f"{self.dtype.name} {list(shape)}",
+                found=f"{described.dtype.name} {list(described.shape)}",
+                hint=f"Declare dtype= and shape=; with scope={self.scope!r} the function also gets parts of tensors",
+            )
+        return _elements(described)
+
+
+def _elements(tensor: TensorToWrite) -> Array:
+    """Return the elements of a tensor: over its own memory if that is writable and in one piece."""
+    buffers = list(tensor.buffers())
+    if len(buffers) == 1 and not memoryview(buffers[0]).readonly:
+        stored = aligned(np.frombuffer(buffers[0], np.uint8))
+    else:
+        stored = np.frombuffer(bytearray().join(buffers), np.uint8)
+    return stored.view(tensor.dtype.bits_name).reshape(tensor.shape)
+
+
+def computed_tensor(
+    name: str,
+    compute: Callable[..., Any],
+    inputs: tuple[LazyTensor, ...],
+    *,
+    scope: Scope,
+    dtype: Any,
+    shape: tuple[int, ...] | None,
+) -> LazyTensor:
+    """Make a tensor that is computed when it is read; dtype and shape are the first input's if None."""
+    first = inputs[0]
+    target = find_dtype(first.dtype if dtype is None else dtype)
+    if target.is_packed:
+        raise DtypeError(
+            f"tensor `{name}` cannot be computed",
+            tensor=name,
+            expected="a dtype whose elements are whole bytes",
+            found=target.name,
+            hint='Cast it first, or declare another one: dtype="bf16"' if dtype is None else None,
+        )
+    declared = first.shape if shape is None else tuple(shape)
+    _check_shapes(name, inputs, declared, scope)
+    entry = TensorEntry(target.name, declared, (0, target.nbytes(prod(declared))))
+    reader = ComputedReader(compute, inputs, target, declared, scope)
+    return LazyTensor(name, entry, reader, library=first.library, marks=first.marks)
+
+
+def _check_shapes(name: str, inputs: tuple[LazyTensor, ...], declared: tuple[int, ...], scope: Scope) -> None:
+    if scope not in get_args(Scope):
+        raise ValueError(f"scope must be one of {', '.join(map(repr, get_args(Scope)))}, not {scope!r}")
+    shapes = [declared, *(lazy.shape for lazy in inputs)]
+    if scope == "elements" and len(set(shapes)) > 1:
+        needed = "inputs and a result of one shape"
+    elif scope == "rows" and (not all(shapes) or len({shape[0] for shape in shapes}) > 1):
+        needed = "inputs and a result with the same number of rows"
+    else:
+        return
+    raise RefusedError(
+        f"tensor `{name}` cannot be computed by {scope}",
+        tensor=name,
+        expected=needed,
+        found=", ".join(str(list(shape)) for shape in shapes[1:]) + f" and a result of {list(declared)}",
+        hint='scope="tensor" gives the function whole tensors of any shapes',
+    )
