@@ -30,6 +30,17 @@ def test_the_installed_command_and_the_module_are_one() -> None:
         assert done.stdout == f"tensorkeep {tensorkeep.__version__}\n"
 
 
+@pytest.mark.parametrize("package", ["typer", "rich"])
+def test_without_the_extra_the_command_says_how_to_install_it(package: str) -> None:
+    code = f"import sys, runpy; sys.modules[{package!r}] = None; runpy.run_module('tensorkeep', run_name='__main__')"
+
+    done = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"error: the command line needs {package}")
+    assert done.stderr.endswith("pip install 'tensorkeep[cli]'\n")
+
+
 COMMANDS = (
     "inspect",
     "slice",

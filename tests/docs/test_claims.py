@@ -31,8 +31,9 @@ def test_the_errors_page_has_the_tree() -> None:
     assert {name: re.findall(r"\w+", bases) for name, bases in rows} == tree
 
 
-def test_the_dependencies_page_has_each_required_package() -> None:
-    required = tomllib.loads(read("pyproject.toml"))["project"]["dependencies"]
+def test_the_dependencies_page_has_each_required_package_and_those_of_the_command_line() -> None:
+    project = tomllib.loads(read("pyproject.toml"))["project"]
+    required = [*project["dependencies"], *project["optional-dependencies"]["cli"]]
 
     rows = re.findall(r"^\| \[([\w-]+)\]", read("docs", "dependencies.md"), re.MULTILINE)
 
