@@ -25,6 +25,7 @@ def load(
     strict: bool = True,
     backend: Backend = "auto",
     verify: bool = False,
+    engine: str | None = None,
     progress: Progress | None = None,
 ) -> Any:
     """Load a pytree, of the classes and with the static fields of a template.
@@ -50,6 +51,8 @@ def load(
         strict: Whether to refuse leaves that only the file has. They are left out otherwise.
         backend: How to read local files: `"mmap"`, `"pread"` or `"auto"`; see `tensorkeep.open`.
         verify: Whether to compare tensors with their digests while they are read.
+        engine: The library that reads the files instead of tensorkeep, such as `"tensorstore"` for orbax, if you
+            trust them; see `tensorkeep.open`.
         progress: Called with the bytes loaded so far and the total.
 
     Returns:
@@ -70,7 +73,7 @@ def load(
     """
 
     def read() -> Any:
-        with open_checkpoint(source, framework="jax", backend=backend, verify=verify) as opened:
+        with open_checkpoint(source, framework="jax", backend=backend, verify=verify, engine=engine) as opened:
             if like is None and shardings is None:
                 framework = None if "jax" in opened.libraries else "jax"
                 return opened.load_state(LoadOptions(framework=framework, progress=progress))
