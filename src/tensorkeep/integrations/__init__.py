@@ -8,6 +8,7 @@
 - `lightning/`: Lightning: plugins that save and load the checkpoints of a Trainer or of Fabric.
 - `distributed/`: torch.distributed.checkpoint: many ranks save one checkpoint together, and load it in any other
   number.
+- `orbax/`: orbax's `CheckpointManager` over a store of safetensors files.
 """
 
 __all__: list[str] = []

@@ -42,7 +42,13 @@ class TogetherSave:
         self._save: RankSave | None = None
 
     def in_background(
-        self, coordinate: Callable[[Prepared], None], options: SaveOptions, *, path: str, max_waiting: int = 0
+        self,
+        coordinate: Callable[[Prepared], None],
+        options: SaveOptions,
+        *,
+        path: str,
+        place: str | None = None,
+        max_waiting: int = 0,
     ) -> SaveHandle:
         """Copy what this process writes, and take part in the background."""
 
@@ -50,7 +56,7 @@ class TogetherSave:
             self._plan = self._plan.with_content(copied.to_write)
             self.run(coordinate, options)
 
-        return save_in_background(self._plan.content, run, path=path, place=path, max_waiting=max_waiting)
+        return save_in_background(self._plan.content, run, path=path, place=place or path, max_waiting=max_waiting)
 
     def run(self, coordinate: Callable[[Prepared], None], options: SaveOptions) -> None:
         """Take part; on the first process, `coordinate` is called, which calls `write`."""

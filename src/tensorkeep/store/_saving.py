@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -24,6 +24,9 @@ from tensorkeep.store._rules import RetentionWarning, Rules
 from tensorkeep.store._steps import StepReader, open_step
 from tensorkeep.tensors import Prepared
 from tensorkeep.transport import delete_moved_aside, has_staging, sync_directory
+
+Write: TypeAlias = Callable[[Prepared, str, SaveOptions], None]
+"""Writes a prepared state to a directory, as `write_checkpoint` does."""
 
 _ATTEMPTS: Final = 10
 """How often a step's directory is created again if another process removes it, still empty, as a leftover."""
@@ -46,8 +49,10 @@ class StepWriter(msgspec.Struct, frozen=True):
     max_shard_nbytes: int
     durable: bool
 
-    def write(self, prepared: Prepared, record: StepRecord, options: Mapping[str, Any]) -> None:
-        """Save a step, completely or not at all; then remove steps that no rule keeps."""
+    def write(
+        self, prepared: Prepared, record: StepRecord, options: Mapping[str, Any], write: Write = write_checkpoint
+    ) -> None:
+        """Save a step, completely or not at all, by a function; then remove steps that no rule keeps."""
         _create_root(self.root, durable=self.durable)
         self._sweep()
         record = self._with_latest_time(record)
@@ -55,7 +60,7 @@ class StepWriter(msgspec.Struct, frozen=True):
         path = os.path.join(self.root, step_name(record.step))
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                self._write(prepared, path, record, options)
+                self._write(prepared, path, record, options, write)
                 break
             except SourceMissingError as error:
                 was_taken = error.path == path or not os.path.isdir(path)  # it may exist again already
@@ -63,7 +68,9 @@ class StepWriter(msgspec.Struct, frozen=True):
                     raise
         self._retain(record.step)
 
-    def _write(self, prepared: Prepared, path: str, record: StepRecord, options: Mapping[str, Any]) -> None:
+    def _write(
+        self, prepared: Prepared, path: str, record: StepRecord, options: Mapping[str, Any], write: Write
+    ) -> None:
         older = self._newest_two()
         try:
             complete = SaveOptions(
@@ -74,7 +81,7 @@ class StepWriter(msgspec.Struct, frozen=True):
                 reuse=older[0] if older else None,
                 **options,
             )
-            write_checkpoint(prepared, path, complete)
+            write(prepared, path, complete)
         finally:
             for opened in older:
                 opened.close()

@@ -1,0 +1,77 @@
+"""Programs written for orbax's CheckpointManager do the same with ours."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tensorkeep
+from tests.support.integrations.orbax import manager_runs
+from tests.support.integrations.orbax.manager_runs import ORBAX, OURS
+from tests.support.meshes.jax_processes import JaxProcesses
+
+
+@pytest.fixture(scope="module")
+def alone() -> Iterator[JaxProcesses]:
+    with JaxProcesses(1) as process:
+        yield process
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_training_loop_saves_and_restores_the_same_steps(
+    alone: JaxProcesses, tmp_path: Path, asynchronous: bool
+) -> None:
+    (orbax,) = alone.run(manager_runs.train, ORBAX, str(tmp_path / "orbax"), (1, 2), asynchronous)
+    (ours,) = alone.run(manager_runs.train, OURS, str(tmp_path / "ours"), (1, 2), asynchronous)
+
+    assert ours == orbax
+    assert ours["restored"] is True
+    state = tensorkeep.load(tmp_path / "ours" / "step-00000011", framework="numpy")
+    assert state["params"]["kernel"][0].tolist() == list(range(11, 19))
+
+
+def test_best_steps_and_several_items(alone: JaxProcesses, tmp_path: Path) -> None:
+    (orbax,) = alone.run(manager_runs.best, ORBAX, str(tmp_path / "orbax"))
+    (ours,) = alone.run(manager_runs.best, OURS, str(tmp_path / "ours"))
+
+    assert ours == orbax
+
+
+def test_steps_of_orbax_are_continued(alone: JaxProcesses, tmp_path: Path) -> None:
+    (said,) = alone.run(manager_runs.coming_from, str(tmp_path / "run"))
+
+    assert said["latest"] == 3
+    assert said["first"] is True
+    assert said["saved"] == [False, True, True, True]
+    assert said["steps"] == [2, 3, 5, 6]
+    assert said["restored"] is True
+    assert said["shapes"] == "ShapeDtypeStruct(shape=(8, 8), dtype=float32)"
+    assert said["as saved"] == 7
+    assert sorted(os.listdir(tmp_path / "run" / "step-00000006"))
+
+
+def test_what_cannot_be_done_is_said(alone: JaxProcesses, tmp_path: Path) -> None:
+    (said,) = alone.run(manager_runs.refused, str(tmp_path / "run"))
+
+    starts = [text.split(": ")[0] for text in said]
+    assert starts == [
+        *("SourceMissingError", "RefusedError", "UnsupportedError", "SourceMissingError"),
+        *("StateDictMismatchError", "SourceMissingError", "UnsupportedError", "None"),
+    ]
+
+
+def test_two_processes_save_steps_together(tmp_path: Path) -> None:
+    with JaxProcesses(2) as two:
+        now, later = (
+            two.run(manager_runs.train, OURS, str(tmp_path / str(asynchronous)), (2, 2), asynchronous)
+            for asynchronous in (False, True)
+        )
+
+    assert now == later
+    assert now[0] == now[1]
+    assert now[0]["again"] == (11, [8, 10, 11])
+    assert now[0]["restored"] is True
+    assert tensorkeep.verify(tmp_path / "True" / "step-00000011").is_whole
