@@ -86,7 +86,7 @@ PUBLIC_MODULES = [
     name
     for name in MODULES
     if re.fullmatch(
-        r"tensorkeep(\.(torch|numpy|jax|flax|tensorflow|mlx|paddle|install|errors|dtypes|digests|server|viewing|integrations\.[a-z]+))?",
+        r"tensorkeep(\.(torch|numpy|jax|flax|tensorflow|mlx|paddle|install|errors|dtypes|digests|server|viewing|integrations\.[a-z]+|integrations\.orbax\.args))?",
         name,
     )
 ]
@@ -95,8 +95,8 @@ PUBLIC_MODULES = [
 @cache
 def origin_of(module: str, name: str) -> tuple[Path, str] | None:
     """Return where a name that can be imported from a module is defined."""
-    if module not in MODULES:
-        return None
+    if module not in MODULES or f"{module}.{name}" in MODULES:
+        return None  # what another library defines, or a module
     path = MODULES[module]
     for node in nodes_of(path):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == name and node in tree_of(path).body:

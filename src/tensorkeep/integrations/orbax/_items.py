@@ -60,7 +60,7 @@ def wanted(args: Any) -> Wanted:
 
 
 def _shardings_of(restore_args: Any) -> Any:
-    """Return a tree of shardings; None where there is none."""
+    """Return a tree of shardings, if there is one."""
     if restore_args is None:
         return None
     return jax.tree.map(_sharding_of, restore_args, is_leaf=lambda leaf: hasattr(leaf, "restore_type"))

@@ -180,11 +180,11 @@ class CheckpointManager:
         return sorted(steps)
 
     def latest_step(self) -> int | None:
-        """Return the highest step; None if there is none."""
+        """Return the highest step, or None before the first."""
         return max(self.all_steps(), default=None)
 
     def best_step(self) -> int | None:
-        """Return the best step by `best_fn`; the latest without it, None if there is none."""
+        """Return the best step by `best_fn`, or the latest without it; None before the first."""
         self.wait_until_finished()
         return self.latest_step() if self._options.best_fn is None else self._store.best()
 

@@ -68,7 +68,7 @@ class CheckpointManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
         Args:
             step: Its number.
-            last: The last saved step; None if there is none.
+            last: The last saved step; None before the first.
 
         Returns:
             Whether the options ask for it.
