@@ -10,5 +10,13 @@
 
 from tensorkeep.measuring._result import Histogram, TensorStatistics
 from tensorkeep.measuring._statistics import statistics
+from tensorkeep.measuring._tallies import Facts, merged, tally_for
 
-__all__ = ["Histogram", "TensorStatistics", "statistics"]
+__all__ = [
+    "Facts",
+    "Histogram",
+    "TensorStatistics",
+    "merged",
+    "statistics",
+    "tally_for",
+]

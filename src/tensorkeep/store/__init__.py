@@ -24,6 +24,7 @@ from tensorkeep.store._record import StepRecord
 from tensorkeep.store._retention import Retention, best_steps
 from tensorkeep.store._rules import RetentionWarning
 from tensorkeep.store._rules_file import RULES_NAME
+from tensorkeep.store._rules_file import read_rules as recorded_rules
 from tensorkeep.store._steps import Condition, Step, StepFiles, StepListing, is_store
 from tensorkeep.store._store import CheckpointStore
 
@@ -43,4 +44,5 @@ __all__ = [
     "group_tensors",
     "is_store",
     "load_newest_whole",
+    "recorded_rules",
 ]

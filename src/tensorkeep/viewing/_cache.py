@@ -28,6 +28,8 @@ class Cache:
 
     def put(self, key: Hashable, text: bytes) -> None:
         """Keep a text, if it is not larger than all should be."""
+        if len(text) > self._max_nbytes:
+            return
         with self._lock:
             self._nbytes += len(text) - len(self._texts.pop(key, b""))
             self._texts[key] = text

@@ -46,7 +46,7 @@ class Query:
         """Take an integer from `low` to `high`, both included."""
         return _integer(name, self.text(name, None if default is None else str(default)), low, high)
 
-    def integers(self, name: str, extents: tuple[int, ...]) -> tuple[int, ...]:
+    def positions(self, name: str, extents: tuple[int, ...]) -> tuple[int, ...]:
         """Take one position for each extent; zeros if they are not given."""
         given = self.text(name, ",".join("0" * len(extents)))
         texts = given.split(",") if given else []
@@ -54,18 +54,27 @@ class Query:
             raise QueryError(f"`{name}` does not fit the tensor", expected=f"{len(extents)} numbers")
         return tuple(_integer(name, text, 0, max(extent - 1, 0)) for text, extent in zip(texts, extents, strict=True))
 
-    def several(self, name: str, high: int) -> tuple[int, ...] | None:
-        """Take up to two different integers from 0 to `high`; None if they are not given."""
+    def dims(self, name: str, ndim: int, default: tuple[int, ...]) -> tuple[int, ...]:
+        """Take as many different dimensions as the default has."""
         if not self.has(name):
-            return None
-        found = tuple(_integer(name, text, 0, high) for text in self.text(name).split(","))
-        if len(found) > 2 or len(set(found)) < len(found):
-            raise QueryError(f"`{name}` is invalid", expected="one or two different dimensions")
+            return default
+        found = tuple(_integer(name, text, 0, ndim - 1) for text in self.text(name).split(","))
+        if not len(found) == len(set(found)) == len(default):
+            raise QueryError(f"`{name}` is invalid", expected=f"{len(default)} different dimensions")
         return found
 
-    def span(self, name: str, extent: int) -> range:
-        """Take a half-open range such as `10:20`, cut to an extent; all of it if it is not given."""
-        first, colon, last = self.text(name, f"0:{extent}").partition(":")
+    def path(self, name: str, max_depth: int) -> tuple[int, ...]:
+        """Take positions that lead to a node, such as `2.0.1`; none lead to the top."""
+        text = self.text(name, "")
+        parts = text.split(".") if text else []
+        if len(parts) > max_depth:
+            raise QueryError(f"`{name}` is too deep", expected=f"at most {max_depth} positions")
+        return tuple(_integer(name, part, 0, 10**9) for part in parts)
+
+    def span(self, name: str, extent: int, shown: int | None = None) -> range:
+        """Take a half-open range such as `10:20`, cut to an extent; the first ones, or all, if it is not given."""
+        default = extent if shown is None else min(shown, extent)
+        first, colon, last = self.text(name, f"0:{default}").partition(":")
         if not colon:
             raise QueryError(f"`{name}` is not a range", expected="such as 0:100")
         start = _integer(name, first, 0, extent)

@@ -8,7 +8,7 @@ import threading
 from collections import OrderedDict
 from functools import cached_property
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
 from tensorkeep.checkpoint import open_checkpoint
 from tensorkeep.errors import SourceMissingError
@@ -53,6 +53,11 @@ class Shown:
         """Name to place."""
         return {name: place for place, name in enumerate(self.names)}
 
+    @cached_property
+    def tree(self) -> Any:
+        """The nested value that was saved, with lazy tensors."""
+        return self.opened.outline
+
     def tensor(self, place: int) -> LazyTensor:
         """Return a tensor by its place."""
         if not 0 <= place < len(self.names):
@@ -77,6 +82,13 @@ class Side:
             return self.of
         latest = self.store.latest()
         return None if latest is None else f"{self.of}:{latest}"
+
+    @property
+    def required_store(self) -> CheckpointStore:
+        """The store, of a place that is one."""
+        if self.store is None:
+            raise SourceMissingError("it is not a store of steps", path=self.shown_path)
+        return self.store
 
     def path_of(self, step: int | None) -> str:
         """Return where a checkpoint is."""
@@ -126,10 +138,3 @@ class Shelf:
             while len(self._open) > _MAX_OPEN:
                 self._open.popitem(last=False)
         return shown
-
-    def store(self, of: str) -> CheckpointStore:
-        """Return a store by its name."""
-        store = self.side(of).store
-        if store is None:
-            raise SourceMissingError("it is not a store of steps", path=self.side(of).shown_path)
-        return store

@@ -53,6 +53,10 @@ class Streaming:
 
     async def stream(self, work: Work, response: web.StreamResponse) -> None:
         """Write what work says, and at last its result; if the browser goes away, this is cancelled, and the work."""
+        known = None if work.key is None else self._cache.get(work.key)
+        if known is not None:
+            await _write(response, known)
+            return
         with self._outbox() as outbox:
             running = asyncio.wrap_future(self._threads.submit(self._run, work, outbox))
             is_waiting = True
@@ -76,10 +80,7 @@ class Streaming:
             self._outboxes.discard(outbox)
 
     def _run(self, work: Work, outbox: Outbox) -> bytes:
-        """Do the work in this thread, or take what it gave before; return the last line."""
-        known = None if work.key is None else self._cache.get(work.key)
-        if known is not None:
-            return known
+        """Do the work in this thread, and return the last line."""
         try:
             outbox.begin()
             line = msgspec.json.encode({"result": work.run(outbox)})

@@ -134,6 +134,8 @@ class Viewer:
         finally:
             listener.close()
             self._replies.stop()
+            for each in server.connections:
+                each.close()
             await server.shutdown(_GRACE_S)
 
 

@@ -177,6 +177,11 @@ class Opened(LazyTensors):
         return frozenset()
 
     @property
+    def outline(self) -> Any:
+        """The saved value as `tree` has it, with lazy tensors also where that has arrays: no elements are read."""
+        return self.tree
+
+    @property
     def unknowns(self) -> Mapping[str, Any]:
         """Dotted name to each object that is not known to be data and was not built."""
         return {}

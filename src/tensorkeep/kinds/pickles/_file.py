@@ -176,6 +176,12 @@ class PickleFile(NestedPickles):
         with PausedCollector():
             return copy_tree(self._document.value, self._lazy.value)
 
+    @property
+    def outline(self) -> Any:
+        """The saved value as `tree` has it, with lazy tensors in place of NumPy arrays."""
+        with PausedCollector():
+            return copy_tree(self._document.value, self._lazy.unread)
+
     def load_tree(
         self,
         only: Selector | Iterable[Selector] | None = None,

@@ -71,6 +71,11 @@ class LazyRecords:
             return lazy.marked(None, {"grad": True}) if has_gradients(record) else lazy
         return record
 
+    def unread(self, record: Any, name: str, copy: Copy) -> Any:
+        """Return the same, with lazy tensors in place of arrays, so that no elements are read."""
+        is_array = type(record) is ArrayRecord and is_tensor_like(record)
+        return self.lazy(name, record) if is_array else self.value(record, name, copy)
+
     def pairs(self, name: str, record: TensorRecord) -> LazyTensor:
         """Return a complex tensor as a real one: a last dimension of 2 holds the real and imaginary parts."""
         real = msgspec.structs.replace(
