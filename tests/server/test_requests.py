@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 
 from tensorkeep.server import Served, Server
+from tensorkeep.server._access import Access
+from tensorkeep.server._answers import Question, Site, answer_at_once, answer_to
+from tensorkeep.server._body import FileBody
 from tests.support.server.raw_http import connect, get, receive
 
 SECURITY = {"x-content-type-options": "nosniff", "cache-control": "no-cache", "tensorkeep-server": "1"}
@@ -346,10 +349,44 @@ def test_each_request_is_told_of(served: Path) -> None:
         with connect(server.url) as connection:
             connection.sendall(b"GET /weights.safetensors HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
-    assert [(each.method, each.path, each.status) for each in told[:3]] == [
+    whole = [each for each in told if "weights" not in each.path]
+    assert {(each.method, each.path, each.status) for each in whole} == {
         ("GET", "/bytes", 206),
         ("HEAD", "/bytes", 200),
         ("GET", "/missing", 404),
-    ]
-    assert [each.nbytes for each in told[:2]] == [200_000, 0]
-    assert all(each.is_whole and each.client == "127.0.0.1" and each.seconds > 0 for each in told[:3])
+    }
+    assert {each.method: each.nbytes for each in whole if each.path == "/bytes"} == {"GET": 200_000, "HEAD": 0}
+    assert all(each.is_whole and each.client == "127.0.0.1" and each.seconds > 0 for each in whole)
+
+
+@pytest.mark.parametrize(
+    "target", ["/bytes", "/empty", "/config.json", "/links/out", "/nothing", "/bytes/", "/a%20b"]
+)
+@pytest.mark.parametrize("headers", [{}, {"range": "bytes=5-99"}, {"range": "bytes=300000-"}, {"if-none-match": "*"}])
+def test_what_is_in_memory_is_answered_at_once(served: Path, target: str, headers: dict[str, str]) -> None:
+    site = Site(str(served), Access(None, only_local=False), is_prompt=True)
+    question = Question("GET", target, headers)
+
+    slow, quick = answer_to(question, site), answer_at_once(question, site)
+
+    if isinstance(slow.body, FileBody):
+        with slow.body.file:
+            assert isinstance(quick.body, FileBody)
+            with quick.body.file:
+                assert (quick.status, quick.headers) == (slow.status, slow.headers)
+    else:
+        assert quick == slow or (quick is None and slow.status in {200, 301, 404})
+
+
+def test_what_is_not_in_memory_is_left_to_a_thread(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(str(served), Access(None, only_local=False), is_prompt=True)
+
+    def wait(*_: object) -> int:
+        raise BlockingIOError
+
+    n_open = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(os, "preadv", wait)
+    for target in ("/config.json", "/", "/a%20b"):
+        assert answer_at_once(Question("GET", target, {}), site) is None
+    assert len(os.listdir("/proc/self/fd")) == n_open
+    assert answer_at_once(Question("GET", "/config.json", {}), Site(str(served), site.access)) is None

@@ -8,6 +8,7 @@ import hmac
 import ipaddress
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -62,6 +63,7 @@ def _knows(token: str, credentials: str) -> bool:
     return hmac.compare_digest(given.strip().encode(errors="replace"), token.encode())
 
 
+@lru_cache(64)
 def names_this_machine(host: str) -> bool:
     """Say whether a Host header names this machine by a loopback address or `localhost`."""
     found = _match_host(host)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from http import HTTPStatus
 from typing import Final, NamedTuple
@@ -52,10 +52,12 @@ class Site(msgspec.Struct, frozen=True):
     Attributes:
         root: The directory.
         access: Who may read.
+        is_prompt: Whether opening a file waits for no other machine, so that the event loop may do it.
     """
 
     root: str
     access: Access
+    is_prompt: bool = False
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -88,25 +90,49 @@ class Answer(NamedTuple):
 
 def answer_to(question: Question, site: Site) -> Answer:
     """Answer a request; may wait for the disk."""
+    return _answer(question, site, _whole) or _short(500)
+
+
+def answer_at_once(question: Question, site: Site) -> Answer | None:
+    """Answer a request for a file without waiting; None if that needs a listing, the disk or another machine."""
+    if not site.is_prompt or question.target.endswith("/"):
+        return None
+    return _answer(question, site, FileBody.in_memory)
+
+
+_Read = Callable[[FileBody], bytes | None]
+"""Returns the bytes of a short body; None if that would take time that is not given."""
+
+
+def _whole(body: FileBody) -> bytes | None:
+    return b"".join(piece if isinstance(piece, bytes) else body.read(piece) for piece in body.pieces)
+
+
+def _answer(question: Question, site: Site, read: _Read) -> Answer | None:
     refusal = site.access.refusal(question.headers)
     if refusal is not None:
         return _refused(refusal)
     if question.method not in {"GET", "HEAD"}:
         return _short(405, Allow="GET, HEAD")
     try:
-        return _found(question, site)
+        return _found(question, site, read)
     except PermissionError:
         return _short(403)
     except OSError as error:
         return _short(503, **{"Retry-After": "1"}) if error.errno in _BUSY else _short(500)
 
 
-def _found(question: Question, site: Site) -> Answer:
+def _found(question: Question, site: Site, read: _Read) -> Answer | None:
     asked = asked_by(question.target)
     opened = open_below(site.root, asked.names) if asked is not None else None
     if opened is None or asked is None:
         return _short(404)
-    return _of_folder(question, site, asked, opened) if opened.is_folder else _of_file(question, asked, opened)
+    if not opened.is_folder:
+        return _of_file(question, asked, opened, read)
+    if read is not _whole:
+        opened.close()
+        return None
+    return _of_folder(question, site, asked, opened)
 
 
 def _refused(status: int) -> Answer:
@@ -154,19 +180,19 @@ def _kinds(site: Site, asked: Asked, entries: list[Entry]) -> dict[str, str]:
     return kinds
 
 
-def _of_file(question: Question, asked: Asked, opened: Opened) -> Answer:
+def _of_file(question: Question, asked: Asked, opened: Opened, read: _Read) -> Answer | None:
     file = io.FileIO(opened.fd, "rb")
-    answer = _short(404)
+    answer: Answer | None = None
     try:
-        if not asked.is_folder:
-            answer = _of_status(question, asked.names[-1], file, opened.status)
+        is_file = not asked.is_folder
+        answer = _of_status(question, asked.names[-1], file, opened.status, read) if is_file else _short(404)
         return answer
     finally:
-        if not isinstance(answer.body, FileBody):
+        if answer is None or not isinstance(answer.body, FileBody):
             file.close()
 
 
-def _of_status(question: Question, name: str, file: io.FileIO, opened: os.stat_result) -> Answer:
+def _of_status(question: Question, name: str, file: io.FileIO, opened: os.stat_result, read: _Read) -> Answer | None:
     version = version_of(opened)
     status, spans = decide(question.method, question.headers, version)
     headers = {"ETag": version.etag, "Last-Modified": version.last_modified, "Accept-Ranges": "bytes"}
@@ -186,9 +212,9 @@ def _of_status(question: Question, name: str, file: io.FileIO, opened: os.stat_r
     headers |= {"Content-Type": content_type, "Content-Length": str(body.nbytes)}
     if question.method == "HEAD":
         return Answer(status, _ALWAYS | headers)
-    if body.nbytes > _COPIED_NBYTES:
-        return Answer(status, _ALWAYS | headers, body)
-    data = b"".join(piece if isinstance(piece, bytes) else body.read(piece) for piece in body.pieces)
+    data = read(body) if body.nbytes <= _COPIED_NBYTES else body
+    if data is None or isinstance(data, FileBody):
+        return data and Answer(status, _ALWAYS | headers, data)
     if len(data) < body.nbytes or not body.is_as_promised():
         return _short(503, **{"Retry-After": "1"})  # it is being changed right now
     return Answer(status, _ALWAYS | headers, data)

@@ -6,9 +6,12 @@ import io
 import os
 import secrets
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tensorkeep.transport import ByteRange
+
+CAN_ASK_MEMORY: Final = hasattr(os, "preadv") and hasattr(os, "RWF_NOWAIT")
+"""Whether this system reads only what is in memory if it is told so."""
 
 
 class FileBody(NamedTuple):
@@ -40,6 +43,18 @@ class FileBody(NamedTuple):
         if (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
             return False
         return now.st_ctime_ns == before.st_ctime_ns or now.st_nlink != before.st_nlink
+
+    def in_memory(self) -> bytes | None:
+        """Return the bytes of a body that is one part of the file if the system has them in memory."""
+        parts = [piece for piece in self.pieces if isinstance(piece, ByteRange)]
+        if not CAN_ASK_MEMORY or len(parts) < len(self.pieces):
+            return None
+        data = bytearray(self.nbytes)
+        try:
+            n_read = os.preadv(self.file.fileno(), [data], parts[0].start, os.RWF_NOWAIT)
+        except OSError:  # not in memory, or the file system cannot say
+            return None
+        return bytes(data) if n_read == len(data) else None
 
     def read(self, span: ByteRange) -> bytes:
         """Return a part of the file; less if the file has become shorter."""

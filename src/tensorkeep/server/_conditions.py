@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from email.utils import formatdate, parsedate_to_datetime
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -35,7 +36,12 @@ class FileVersion(NamedTuple):
     @property
     def last_modified(self) -> str:
         """The time of the last change, as a header value."""
-        return formatdate(self.modified_s, usegmt=True)
+        return _as_date(self.modified_s)
+
+
+@lru_cache(256)
+def _as_date(seconds: int) -> str:
+    return formatdate(seconds, usegmt=True)
 
 
 def version_of(status: os.stat_result) -> FileVersion:

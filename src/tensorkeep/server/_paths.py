@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import lru_cache
 from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
@@ -29,6 +30,7 @@ class Asked(msgspec.Struct, frozen=True):
     is_folder: bool
 
 
+@lru_cache(256)
 def asked_by(target: str) -> Asked | None:
     """Return the path that a request target asks for; None if it cannot be served."""
     origin = _match_origin(target)

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from tensorkeep.errors import MissingDependencyError, SourceMissingError, UnsupportedError, as_transport_error
 from tensorkeep.server._access import Access, is_loopback
-from tensorkeep.server._answers import Answer, Question, Site, answer_to
+from tensorkeep.server._answers import Answer, Question, Site, answer_at_once, answer_to
+from tensorkeep.server._body import CAN_ASK_MEMORY
 from tensorkeep.server._connections import Connections, affordable_connections
 from tensorkeep.server._listening import BACKLOG, host_of_url, listening_socket
 from tensorkeep.server._sending import Sending
 from tensorkeep.server._served import Served
 from tensorkeep.transport import local_path
+from tensorkeep.transport.system import mapping_pays
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -98,7 +100,7 @@ class Server:
         address, bound = self._socket.getsockname()[:2]
         self.is_local = is_loopback(address)
         try:
-            self._site = Site(root, Access(token, only_local=self.is_local))
+            self._site = Site(root, Access(token, only_local=self.is_local), CAN_ASK_MEMORY and mapping_pays(root))
             if token is None and not public and not self.is_local:
                 _refuse_strangers(host)
         except BaseException:
@@ -169,9 +171,8 @@ class Server:
         at_s, begin = time(), perf_counter()
         with self._connections.busy(request.protocol):
             try:
-                answer = await asyncio.get_running_loop().run_in_executor(
-                    self._threads, answer_to, _question_of(request), self._site
-                )
+                question = _question_of(request)
+                answer = answer_at_once(question, self._site) or await self._answer_in_thread(question)
                 response, n_sent, is_whole = await self._give(request, answer)
             except Exception:
                 _log.exception("A request failed")
@@ -191,6 +192,9 @@ class Server:
             )
         return response
 
+    async def _answer_in_thread(self, question: Question) -> Answer:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, answer_to, question, self._site)
+
     async def _give(self, request: web.BaseRequest, answer: Answer) -> tuple[web.StreamResponse, int, bool]:
         """Send an answer; return the response, the number of body bytes sent, and whether that is all of them."""
         from aiohttp import web
@@ -200,25 +204,30 @@ class Server:
         if isinstance(answer.body, bytes):
             body = answer.body[:n_promised]
             response: web.StreamResponse = web.Response(status=answer.status, headers=answer.headers, body=body)
-            is_whole = await self._is_done_in_time(_write_all(response, request))
+            is_whole = await self._is_done_in_time(transport, _write_all(response, request))
             n_sent = n_promised if is_whole else 0
         else:
             response = web.StreamResponse(status=answer.status, headers=answer.headers)
             with answer.body.file:
-                if transport is not None and await self._is_done_in_time(_write_headers(response, request)):
+                if transport is not None and await self._is_done_in_time(
+                    transport, _write_headers(response, request)
+                ):
                     n_sent = await self._sending.send(transport, answer.body)
             is_whole = n_sent == n_promised
         if not is_whole and transport is not None:
             transport.abort()
         return response, n_sent, is_whole
 
-    async def _is_done_in_time(self, writing: Coroutine[Any, Any, None]) -> bool:
-        """Write with a time limit; return whether the system has taken everything."""
+    async def _is_done_in_time(self, transport: asyncio.Transport | None, writing: Coroutine[Any, Any, None]) -> bool:
+        """Write, and cut the connection after some time; return whether the system has taken everything."""
+        cut = asyncio.get_running_loop().call_later(self._patience_s, transport.abort) if transport else None
         try:
-            async with asyncio.timeout(self._patience_s):
-                await writing
-        except (TimeoutError, ConnectionError):
+            await writing
+        except ConnectionError:
             return False
+        finally:
+            if cut is not None:
+                cut.cancel()
         return True
 
 
