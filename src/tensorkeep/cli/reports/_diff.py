@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from tensorkeep.cli.terminal import Column, Line, columns, printable, shape_text, share_text
+from tensorkeep.cli.terminal import (
+    Column,
+    Line,
+    columns,
+    distinct_names,
+    printable,
+    room_for_first,
+    shape_text,
+    share_text,
+)
 from tensorkeep.phrases import counted
 
 if TYPE_CHECKING:
@@ -38,11 +47,15 @@ class Comparison(msgspec.Struct, frozen=True):
     def lines(self, width: int | None) -> Iterator[Line]:
         """Write what differs, and nothing that does not."""
         diff = self.diff
-        if diff.changed:
-            yield from columns(_COLUMNS, list(map(_row, diff.changed)), width=width)
+        changed = {tensor.name: _row(tensor) for tensor in diff.changed}
+        only_in_a = {name: _described_row(self.a[name]) for name in diff.only_in_a}
+        only_in_b = {name: _described_row(self.b[name]) for name in diff.only_in_b}
+        names = distinct_names([*changed, *only_in_a, *only_in_b], _room(changed, only_in_a, only_in_b, width))
+        if changed:
+            yield from columns(_COLUMNS, [[[(names[name], "")], *row] for name, row in changed.items()])
             yield []
-        yield from _only(self.path_a, diff.only_in_a, self.a, width)
-        yield from _only(self.path_b, diff.only_in_b, self.b, width)
+        yield from _only(self.path_a, only_in_a, names)
+        yield from _only(self.path_b, only_in_b, names)
         yield from _data(diff.ties, "memory")
         yield from _data(diff.data, "value")
         yield _summary(self)
@@ -65,6 +78,11 @@ class Comparison(msgspec.Struct, frozen=True):
         }
 
 
+_Rows: TypeAlias = "dict[str, list[Line]]"
+"""The name of a tensor to the other cells of its row."""
+
+_INDENT: Final = "  "
+
 _COLUMNS = (
     Column("name"),
     Column("dtype"),
@@ -80,7 +98,6 @@ _COLUMNS = (
 
 def _row(tensor: TensorDiff) -> list[Line]:
     return [
-        [(printable(tensor.name) or '""', "")],
         [(_both(printable(tensor.dtype_a), printable(tensor.dtype_b)), "dtype")],
         [(_both(shape_text(tensor.shape_a), shape_text(tensor.shape_b)), "")],
         [(_how_many(tensor), "")],
@@ -113,19 +130,26 @@ def _counts(a: int | None, b: int | None) -> str:
     return _both(f"{a or 0:,}", f"{b or 0:,}") if a or b else ""
 
 
-def _only(path: str, names: Sequence[str], tensors: Mapping[str, LazyTensor], width: int | None) -> Iterator[Line]:
-    if not names:
+def _room(changed: _Rows, only_in_a: _Rows, only_in_b: _Rows, width: int | None) -> int | None:
+    """Return the cells for a name in the widest table: all tables have the same short names."""
+    if width is None:
+        return None
+    headings: list[Line] = [[(column.heading, "")] for column in _COLUMNS[1:]]
+    rooms = [room_for_first([headings, *changed.values()], width)] if changed else []
+    rooms += [room_for_first(list(rows.values()), width - len(_INDENT)) for rows in (only_in_a, only_in_b) if rows]
+    return min(rooms, default=width)
+
+
+def _described_row(tensor: LazyTensor) -> list[Line]:
+    return [[(printable(tensor.dtype), "dtype")], [(shape_text(tensor.shape), "")]]
+
+
+def _only(path: str, rows: _Rows, names: Mapping[str, str]) -> Iterator[Line]:
+    if not rows:
         return
     yield [(f"only in {path}", "heading")]
-    rows: list[list[Line]] = [
-        [
-            [("  " + (printable(name) or '""'), "")],
-            [(printable(tensors[name].dtype), "dtype")],
-            [(shape_text(tensors[name].shape), "")],
-        ]
-        for name in names
-    ]
-    yield from columns((Column(""), Column(""), Column("")), rows, headings=False, width=width)
+    layout = (Column(""), Column(""), Column(""))
+    yield from columns(layout, [[[(_INDENT + names[name], "")], *row] for name, row in rows.items()], headings=False)
     yield []
 
 

@@ -1,6 +1,7 @@
 """Text on the terminal.
 
 - `_columns`: columns of styled text. Pure.
+- `_names`: names that are short and differ. Pure.
 - `_sparkline`: a histogram as a few characters. Pure.
 - `_result`: what a command reports, as lines and as JSON. Pure.
 - `_render`: the only file that prints.
@@ -9,9 +10,10 @@
 - `_writing`: a question before something is replaced.
 """
 
-from tensorkeep.cli.terminal._columns import Column, Line, Span, Style, columns
+from tensorkeep.cli.terminal._columns import Column, Line, Span, Style, columns, room_for_first
 from tensorkeep.cli.terminal._files import replaced_text
 from tensorkeep.cli.terminal._interrupt import reporting_interrupt
+from tensorkeep.cli.terminal._names import distinct_names
 from tensorkeep.cli.terminal._render import (
     OutputClosedError,
     draws_ascii_only,
@@ -40,6 +42,7 @@ __all__ = [
     "Style",
     "Writing",
     "columns",
+    "distinct_names",
     "draws_ascii_only",
     "json_lines",
     "lenient_streams",
@@ -48,6 +51,7 @@ __all__ = [
     "rendered",
     "replaced_text",
     "reporting_interrupt",
+    "room_for_first",
     "shape_text",
     "share_text",
     "shortened",

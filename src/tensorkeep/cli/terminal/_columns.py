@@ -67,9 +67,14 @@ def columns(
 
 def _fitted(rows: Sequence[Sequence[Line]], width: int) -> list[list[Line]]:
     """Clip the first cell of each row to the space that the other columns leave."""
-    _, *others = (_column_width(map(_width, column)) for column in zip(*rows, strict=True))
-    n_cells = max(width - sum(others) - _GAP * len(others), _MIN_CELLS)
+    n_cells = room_for_first([rest for _, *rest in rows], width)
     return [[_clipped(first, n_cells), *rest] for first, *rest in rows]
+
+
+def room_for_first(rows: Sequence[Sequence[Line]], width: int) -> int:
+    """Return the cells that other columns leave for the first one."""
+    others = [_column_width(map(_width, column)) for column in zip(*rows, strict=True)]
+    return max(width - sum(others) - _GAP * len(others), _MIN_CELLS)
 
 
 def _clipped(line: Line, n_cells: int) -> Line:
@@ -79,10 +84,17 @@ def _clipped(line: Line, n_cells: int) -> Line:
         return line
     longest = max(range(len(line)), key=lambda place: _width(line[place : place + 1]))
     text, style = line[longest]
-    n_kept = max(_width([line[longest]]) - excess - len(_DOTS), 2)
+    return [*line[:longest], (clipped(text, cells(text) - excess), style), *line[longest + 1 :]]
+
+
+def clipped(text: str, n_cells: int) -> str:
+    """Cut the middle out of a text that is wider than `n_cells`, but never both ends."""
+    if cells(text) <= n_cells:
+        return text
+    n_kept = max(n_cells - len(_DOTS), 2)
     head = _beginning(text, n_kept - n_kept // 2)
     tail = _beginning(text[::-1], n_kept // 2)[::-1]
-    return [*line[:longest], (head + _DOTS + tail, style), *line[longest + 1 :]]
+    return head + _DOTS + tail
 
 
 def _beginning(text: str, n_cells: int) -> str:
@@ -98,8 +110,10 @@ def _column_width(cell_widths: Iterable[int]) -> int:
     return max((width for width in cell_widths if width <= _MAX_CELLS), default=0)
 
 
+def cells(text: str) -> int:
+    """Return how many cells of a terminal a text takes."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
 def _width(line: Line) -> int:
-    width = 0
-    for text, _ in line:
-        width += len(text) if text.isascii() else cell_len(text)
-    return width
+    return sum(cells(text) for text, _ in line)
