@@ -24,6 +24,7 @@
 
     tensorkeep.torch, tensorkeep.numpy             the functions of safetensors.torch and safetensors.numpy
     tensorkeep.safe_open, serialize, deserialize   those of safetensors
+    tensorkeep.jax                                 pytrees of JAX, restored by a template
     tensorkeep.install_as_safetensors()            let libraries that import safetensors use all of this instead
 
     tensorkeep.errors        every error, in one tree
