@@ -1,0 +1,9 @@
+"""The reference of the command line is what the commands say."""
+
+from __future__ import annotations
+
+from tests.support.command_line_page import PAGE, page
+
+
+def test_the_page_is_current() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "write it: python -m tests.support.command_line_page"

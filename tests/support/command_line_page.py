@@ -1,0 +1,111 @@
+"""Writes the reference of the command line from the commands: `python -m tests.support.command_line_page`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from tensorkeep.cli import app
+from tensorkeep.cli.commands import GROUPS
+from tensorkeep.cli.help import HelpPage, Section, page_of
+from tests.support import ROOT
+
+PAGE = ROOT / "docs" / "reference" / "command-line.md"
+
+_BEGINNING = """\
+# Command line
+
+`pip install 'tensorkeep[cli]'` installs the command `tensorkeep`; `python -m tensorkeep` is the same program.
+`tensorkeep --help` lists the commands, and `tensorkeep inspect --help` shows what is below about one of them.
+
+## What all commands share
+
+**The exit status** is an answer:
+
+| status | meaning |
+|--:|---|
+| 0 | done; whole, equal, nothing dangerous |
+| 1 | a finding: `verify` found damage, `diff` a difference, `scan` a danger |
+| 2 | no answer, or nothing was done: wrong usage, a missing or unreadable file, a refusal, no digests to verify |
+| 130 | interrupted by Ctrl-C |
+| 141 | nobody reads the output any more |
+
+**Errors** are one line on standard error. With `--json`, standard output has exactly one JSON document: the result,
+or an object with the one member `error`:
+
+```json
+{
+  "error": {
+    "kind": "SourceMissingError",
+    "message": "No such file or directory: model.safetensors",
+    "path": "model.safetensors",
+    "tensor": null,
+    "expected": null,
+    "found": null,
+    "hint": null,
+    "text": "No such file or directory: model.safetensors"
+  }
+}
+```
+
+`kind` is the name of an [error](../errors.md), of an exception of Python, or `UsageError`. `text` is the line that is
+printed; the other members are its parts, or null.
+
+**Replacing.** A command that writes replaces without a question only its own source, and what `fetch` brought from
+the same URL. Before it replaces anything else, it asks; without a terminal, or with `--json`, it stops with status 2.
+`--force` answers yes. The result names the files that were replaced or removed. Whenever a command is stopped, the
+destination is what it was or the new one, complete.
+
+**Completion.** `tensorkeep --install-completion` teaches bash, zsh, fish or PowerShell to complete commands, options
+and paths with the Tab key, and the names of tensors in a local checkpoint, such as after `tensorkeep slice
+model.safetensors`.
+
+**Colors** appear on terminals only, and not if the environment variable `NO_COLOR` is set.
+"""
+
+
+def page() -> str:
+    """Return the text of the page."""
+    return "\n".join([_BEGINNING, *_groups()])
+
+
+def _groups() -> Iterator[str]:
+    parsers: dict[str, Any] = typer.main.get_command(app).commands
+    for title, commands in GROUPS.items():
+        yield f"## {title}\n"
+        for command in commands:
+            parser = parsers[command.name]
+            yield from _command(command.name, page_of(f"tensorkeep {command.name}", parser.help, parser.params))
+
+
+def _command(name: str, page: HelpPage) -> Iterator[str]:
+    yield f"### {name}\n"
+    yield f"```sh\n{page.usage}\n```\n"
+    for text in (page.summary, *page.paragraphs):
+        lines = text.split("\n")
+        yield "```sh\n" + "\n".join(map(str.strip, lines)) + "\n```\n" if len(lines) > 1 else _escaped(text) + "\n"
+    yield from map(_table, page.sections)
+
+
+def _table(section: Section) -> str:
+    rows = [f"| {_code(term)} | {_escaped(text)} |" for term, text in section.rows]
+    return "\n".join([f"| {section.title.lower()} | |", "|---|---|", *rows, ""])
+
+
+def _code(text: str) -> str:
+    return "`" + text.replace("|", r"\|") + "`"
+
+
+def _escaped(text: str) -> str:
+    """Write options and quoted words as code, and let nothing else mean anything in Markdown."""
+    text = re.sub(r"(?<![\w`'-])(--?[a-z][\w-]*)", r"`\1`", text)
+    text = re.sub(r"(?<!\w)'([^']+)'(?!\w)", r"`\1`", text)
+    parts = re.split(r"(`[^`]+`)", text)
+    return "".join(part if part.startswith("`") else re.sub(r"([*_<\[\]])", r"\\\1", part) for part in parts)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
