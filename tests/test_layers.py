@@ -29,6 +29,7 @@ LAYERS = (
     *(
         "checkpoint",
         "measuring",
+        "merging",
         "showing",
         "store",
         "conversion",

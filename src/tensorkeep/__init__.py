@@ -38,6 +38,7 @@
     tensorkeep.scanner       What would a file run?             every name in a pickle, and what it would do
     tensorkeep.checkpoint    many files as one                  saved, verified, compared and rewritten
     tensorkeep.measuring     statistics of tensors              extremes, mean, spread, histograms, NaNs
+    tensorkeep.merging       one model of several               averages, SLERP, TIES, DARE, task arithmetic
     tensorkeep.showing       pictures of tensors, checkpoints   HTML and SVG for notebooks
     tensorkeep.store         many checkpoints                   the last and the best; nothing is written twice
     tensorkeep.conversion    any kind to safetensors
@@ -200,6 +201,7 @@ _MODULES = (
     "limits",
     "markup",
     "measuring",
+    "merging",
     "mlx",
     "models",
     "numpy",

@@ -19,7 +19,8 @@
 
 from tensorkeep.tensors.lazy._assembled import AssembledReader, PlacedPiece, assemble
 from tensorkeep.tensors.lazy._bytes import stored_bytes
-from tensorkeep.tensors.lazy._combine import combine
+from tensorkeep.tensors.lazy._combine import combine, combine_each
+from tensorkeep.tensors.lazy._computed import Scope
 from tensorkeep.tensors.lazy._explain import MemoryUse, explain
 from tensorkeep.tensors.lazy._html import tensors_html
 from tensorkeep.tensors.lazy._lazy import LazyTensor
@@ -43,12 +44,14 @@ __all__ = [
     "MemoryUse",
     "PlacedPiece",
     "Renaming",
+    "Scope",
     "Selector",
     "TensorView",
     "assemble",
     "chooser",
     "chosen_names",
     "combine",
+    "combine_each",
     "explain",
     "load_sharing",
     "load_together",

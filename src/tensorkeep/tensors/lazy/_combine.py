@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tensorkeep.errors import TensorNotFoundError
@@ -19,6 +19,7 @@ def combine(
     scope: Scope = "tensor",
     dtype: Any = None,
     shape: tuple[int, ...] | None = None,
+    framework: str | None = None,
 ) -> TensorView:
     """Return a view of tensors that a function computes, when they are read, of the tensors of one name in each.
 
@@ -27,14 +28,14 @@ def combine(
             tensorkeep.save(mean, "mean.safetensors")
 
     Args:
-        compute: Takes a tensor of each, in that order, and returns one of the same library or of NumPy. Each tensor
-            is of the framework that its file was opened for.
+        compute: Takes a tensor of each, in that order, and returns one of its own, of any array library.
         *tensors: Open files, checkpoints or views; at least one.
         names: Patterns or functions that choose names, as for `LazyTensors.select`; each chosen name must be in all.
             If None, all must have the same names.
         scope: What one value depends on: `"tensor"`, `"rows"` or `"elements"`; see `LazyTensors.map`.
         dtype: The dtype of the results, in any usual spelling; the first tensor's if None.
         shape: The shape of the results; the first tensor's if None.
+        framework: The array library whose tensors `compute` takes, on the CPU; if None, each file's own.
 
     Returns:
         The view, in the order and with the metadata of the first.
@@ -46,31 +47,51 @@ def combine(
         TypeError: If there are no tensors, or `names` is neither patterns nor functions.
         ValueError: If there is no such scope.
     """
+    return combine_each(
+        lambda _: compute, tensors, names=names, scope=scope, dtype=dtype, shape=shape, framework=framework
+    )
+
+
+def combine_each(
+    compute_of: Callable[[str], Callable[..., Any]],
+    tensors: Sequence[LazyTensors],
+    *,
+    names: Selector | Iterable[Selector] | None = None,
+    scope: Scope = "tensor",
+    dtype: Any = None,
+    shape: tuple[int, ...] | None = None,
+    framework: str | None = None,
+) -> TensorView:
+    """Do as `combine`, with a function for each name."""
     if not tensors:
-        raise TypeError("combine() needs tensors to compute from: open files, checkpoints or views")
-    chosen = tensors[0] if names is None else tensors[0].select(*selectors_of(names))
+        raise TypeError("there is nothing to compute from: give open files, checkpoints or views")
+    first = tensors[0] if names is None else tensors[0].select(*selectors_of(names))
     for other in tensors:
-        _check_names(chosen, other, only=names is not None)
+        _check_names(first, other, only=names is not None)
     computed = {
         name: computed_tensor(
-            name, compute, tuple(each[name] for each in tensors), scope=scope, dtype=dtype, shape=shape
+            name,
+            compute_of(name),
+            tuple(each[name] for each in tensors),
+            scope=scope,
+            dtype=dtype,
+            shape=shape,
+            framework=framework,
         )
-        for name in chosen
+        for name in first
     }
-    same = all(
-        (lazy.dtype, lazy.shape) == (chosen[name].dtype, chosen[name].shape) for name, lazy in computed.items()
-    )
-    metadata = chosen.metadata if chosen.has_metadata else None
+    same = all((lazy.dtype, lazy.shape) == (first[name].dtype, first[name].shape) for name, lazy in computed.items())
+    metadata = first.metadata if first.has_metadata else None
     path = " and ".join(dict.fromkeys(each.path for each in tensors))
-    return TensorView(computed, path=path, metadata=metadata, state=chosen.state if same else None)
+    return TensorView(computed, path=path, metadata=metadata, state=first.state if same else None)
 
 
-def _check_names(chosen: LazyTensors, other: LazyTensors, *, only: bool) -> None:
+def _check_names(first: LazyTensors, other: LazyTensors, *, only: bool) -> None:
     """Refuse to leave out a tensor that not all have."""
-    missing = [name for name in chosen if name not in other]
-    extra = [] if only else [name for name in other if name not in chosen]
+    missing = [name for name in first if name not in other]
+    extra = [] if only else [name for name in other if name not in first]
     if missing or extra:
-        lacks, absent = (other, missing) if missing else (chosen, extra)
+        lacks, absent = (other, missing) if missing else (first, extra)
         raise TensorNotFoundError(
             f"{counted(len(absent), 'tensor')} of the others {'is' if len(absent) == 1 else 'are'} not here",
             path=lacks.path,

@@ -19,7 +19,7 @@ from tensorkeep.errors import DtypeError, RefusedError
 from tensorkeep.tensors.indexing import Selection, parse_index
 from tensorkeep.tensors.lazy._joined_plan import joined_plan
 from tensorkeep.tensors.lazy._lazy import LazyTensor
-from tensorkeep.tensors.readers import RUN_LENGTH, Planned, take_block
+from tensorkeep.tensors.readers import RUN_LENGTH, Planned, Reader, take_block
 
 Array = npt.NDArray[Any]
 
@@ -31,11 +31,12 @@ class ComputedReader(msgspec.Struct, frozen=True, eq=False):
     """Reads one tensor.
 
     Attributes:
-        compute: Takes as many tensors as there are inputs, in their framework, and returns one.
+        compute: Takes as many tensors as there are inputs, and returns one.
         inputs: At least one tensor.
         dtype: The dtype of what it returns.
         shape: The shape of what it returns for whole inputs.
         scope: What one value depends on.
+        framework: The array library of the tensors that `compute` takes; the inputs' if None.
         target: Framework and device of the tensors that are read; the first input's if None.
     """
 
@@ -44,6 +45,7 @@ class ComputedReader(msgspec.Struct, frozen=True, eq=False):
     dtype: DType
     shape: tuple[int, ...]
     scope: Scope
+    framework: str | None = None
     target: tuple[str, Any] | None = None
 
     @property
@@ -79,7 +81,7 @@ class ComputedReader(msgspec.Struct, frozen=True, eq=False):
     def read_run(self, name: str, entry: TensorEntry, start: int, stop: int) -> Any:
         """Compute a run of elements."""
         if self.scope == "elements":
-            runs = [lazy.reader.read_run(lazy.name, lazy.entry, start, stop) for lazy in self.inputs]
+            runs = [self._reader(lazy).read_run(lazy.name, lazy.entry, start, stop) for lazy in self.inputs]
             elements = self._computed(name, runs, (stop - start,))
         else:
             row = prod(entry.shape[1:])
@@ -98,7 +100,8 @@ class ComputedReader(msgspec.Struct, frozen=True, eq=False):
         """Compute the whole tensor."""
         loaded = {}
         for name, entry in entries.items():
-            elements = self._computed(name, [lazy.load() for lazy in self.inputs], entry.shape)
+            inputs = [self._reader(lazy).load({lazy.name: lazy.entry})[lazy.name] for lazy in self.inputs]
+            elements = self._computed(name, inputs, entry.shape)
             loaded[name] = self.adapter.from_elements(elements, self.dtype)
         return loaded
 
@@ -120,6 +123,9 @@ class ComputedReader(msgspec.Struct, frozen=True, eq=False):
             run = reader.read_run(name, entry, start, min(start + length, n_elements))
             yield from any_tensor_to_write(run, name).buffers()
 
+    def _reader(self, lazy: LazyTensor) -> Reader:
+        return lazy.reader if self.framework is None else lazy.reader.with_framework(self.framework)
+
     def _needed(self, selection: Selection) -> Iterator[tuple[LazyTensor, Selection]]:
         """Give each input and what of it a block of the tensor is computed from."""
         for lazy in self.inputs:
@@ -133,7 +139,7 @@ class ComputedReader(msgspec.Struct, frozen=True, eq=False):
         """Return the block of a selection, of dtype `bits_name`."""
         if not selection.n_elements:
             return np.empty(selection.block_shape, self.dtype.bits_name)
-        inputs = [lazy.reader.read(lazy.name, lazy.entry, part) for lazy, part in self._needed(selection)]
+        inputs = [self._reader(lazy).read(lazy.name, lazy.entry, part) for lazy, part in self._needed(selection)]
         if self.scope == "elements":
             return self._computed(name, inputs, selection.block_shape)
         if self.scope == "tensor":
@@ -174,10 +180,11 @@ def computed_tensor(
     inputs: tuple[LazyTensor, ...],
     *,
     scope: Scope,
-    dtype: Any,
-    shape: tuple[int, ...] | None,
+    dtype: Any = None,
+    shape: tuple[int, ...] | None = None,
+    framework: str | None = None,
 ) -> LazyTensor:
-    """Make a tensor that is computed when it is read; dtype and shape are the first input's if None."""
+    """Make a tensor that is computed when it is read; dtype, shape and framework are the first input's if None."""
     first = inputs[0]
     target = find_dtype(first.dtype if dtype is None else dtype)
     if target.is_packed:
@@ -191,7 +198,7 @@ def computed_tensor(
     declared = first.shape if shape is None else tuple(shape)
     _check_shapes(name, inputs, declared, scope)
     entry = TensorEntry(target.name, declared, (0, target.nbytes(prod(declared))))
-    reader = ComputedReader(compute, inputs, target, declared, scope)
+    reader = ComputedReader(compute, inputs, target, declared, scope, framework)
     return LazyTensor(name, entry, reader, library=first.library, marks=first.marks)
 
 

@@ -173,6 +173,7 @@ class LazyTensors(NamedTensors):
         scope: Scope = "tensor",
         dtype: Any = None,
         shape: tuple[int, ...] | None = None,
+        framework: str | None = None,
     ) -> TensorView:
         """Return a view with tensors that a function computes when they are read; others stay as they are.
 
@@ -180,7 +181,7 @@ class LazyTensors(NamedTensors):
             tensors.map(lambda rows: rows.sum(1), "head.weight", scope="rows", shape=(50257,))
 
         Args:
-            compute: Takes a tensor of the framework, and returns one of its own or of NumPy.
+            compute: Takes a tensor, and returns one of its own, of any array library.
             *selectors: Patterns or functions, as for `select`; all tensors without any.
             scope: What one value of the result depends on. `"tensor"`: any value, so the function always gets whole
                 tensors. `"rows"`: the same index of the first dimension, so it gets some rows, all if there is one.
@@ -188,6 +189,7 @@ class LazyTensors(NamedTensors):
                 and large tensors are saved in bounded memory.
             dtype: The dtype of the result, in any usual spelling; the tensor's if None.
             shape: The shape of the result; the tensor's if None.
+            framework: The array library whose tensors `compute` takes, on the CPU; if None, the file's own.
 
         Returns:
             The view, in the order of this mapping. What the function gives is checked when it is called.
@@ -204,7 +206,7 @@ class LazyTensors(NamedTensors):
             raise nothing_chosen(selectors, self, self.path)
         view = self._each(
             lambda name, lazy: (
-                computed_tensor(name, compute, (lazy,), scope=scope, dtype=dtype, shape=shape)
+                computed_tensor(name, compute, (lazy,), scope=scope, dtype=dtype, shape=shape, framework=framework)
                 if name in chosen
                 else lazy
             )

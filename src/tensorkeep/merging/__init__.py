@@ -1,0 +1,15 @@
+"""Several models merged into one: averages of their weights, and sums of what training changed.
+
+Numbers are computed when they are read or saved, in F32 (F64 if a model has it), and rounded once.
+
+- `_computing`: tensors as numbers to compute with, and back; what is not a floating-point number must be equal.
+- `_average`: `average`, `ema`.
+- `_slerp`: `slerp`, along the arc between two models.
+- `_deltas`: `task_arithmetic`, `ties` and `dare`, which merge differences to a base model.
+"""
+
+from tensorkeep.merging._average import average, ema
+from tensorkeep.merging._deltas import dare, task_arithmetic, ties
+from tensorkeep.merging._slerp import slerp
+
+__all__ = ["average", "dare", "ema", "slerp", "task_arithmetic", "ties"]

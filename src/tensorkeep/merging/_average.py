@@ -1,0 +1,90 @@
+"""Averages of models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from math import fsum
+
+from tensorkeep.merging._computing import Integers, Numbers, merged
+from tensorkeep.tensors import LazyTensors, TensorView
+
+
+def average(*models: LazyTensors, weights: Sequence[float] | None = None, integers: Integers = "equal") -> TensorView:
+    """Average models, each tensor number by number: the mean, or a weighted mean.
+
+        with tensorkeep.open("run/10") as a, tensorkeep.open("run/20") as b:
+            tensorkeep.save_checkpoint(average(a, b), "averaged")
+
+    It gives the numbers of mergekit's `linear`. Wortsman et al., "Model soups", 2022 (arXiv:2203.05482).
+
+    Args:
+        *models: Open files, checkpoints or views with the same names and shapes; at least one.
+        weights: One for each model, divided by their sum; equal ones if None.
+        integers: What becomes of tensors of integers and booleans, such as counters: `"equal"`: they must be equal in
+            all models, which is checked when they are read; `"first"`, `"last"`: that model's are taken.
+
+    Returns:
+        A view that computes in F32 (F64 if a model has it) what is read, with the dtypes and metadata of the first
+        model.
+
+    Raises:
+        TensorNotFoundError: If a name is not in all models (also a KeyError).
+        RefusedError: If a shape differs.
+        DtypeError: If a dtype is unknown, or packs elements into bytes (F4, F6).
+        TypeError: If there are no models.
+        ValueError: If there is not one weight for each model, or their sum is 0.
+    """
+    shares = shares_of(weights, len(models))
+    return merged(lambda _: partial(weighted_sum, shares), models, "elements", integers)
+
+
+def ema(*models: LazyTensors, decay: float, integers: Integers = "equal") -> TensorView:
+    """Average the steps of a run, each counting `decay` times as much as the next: an exponential moving average.
+
+    This is what `average = decay * average + (1 - decay) * step` gives, begun with the first step.
+
+    Args:
+        *models: The steps, oldest first: open files, checkpoints or views with the same names and shapes.
+        decay: At least 0 and less than 1.
+        integers: What becomes of tensors of integers and booleans, as for `average`.
+
+    Returns:
+        A view, as `average` returns it, with the dtypes and metadata of the first step.
+
+    Raises:
+        TensorNotFoundError: If a name is not in all steps (also a KeyError).
+        RefusedError: If a shape differs.
+        DtypeError: If a dtype is unknown, or packs elements into bytes (F4, F6).
+        TypeError: If there are no steps.
+        ValueError: If there is no such decay.
+    """
+    if not 0 <= decay < 1:
+        raise ValueError(f"decay must be at least 0 and less than 1, not {decay}")
+    later = [(1 - decay) * decay**age for age in reversed(range(len(models) - 1))]
+    return average(*models, weights=[decay ** (len(models) - 1), *later], integers=integers)
+
+
+def shares_of(weights: Sequence[float] | None, n_models: int) -> list[float]:
+    """Return weights whose sum is 1."""
+    given = weights_for(weights, n_models)
+    total = fsum(given)
+    if n_models and not abs(total) > 0:
+        raise ValueError(f"the sum of the weights is {total}: nothing can be divided by it")
+    return [weight / total for weight in given]
+
+
+def weights_for(weights: Sequence[float] | None, n_models: int) -> list[float]:
+    """Return one weight for each model, 1 if none are given."""
+    given = [1.0] * n_models if weights is None else [float(weight) for weight in weights]
+    if len(given) != n_models:
+        raise ValueError(f"{n_models} models need as many weights, not {len(given)}")
+    return given
+
+
+def weighted_sum(weights: Sequence[float], *models: Numbers) -> Numbers:
+    """Return the sum of each model's numbers times its weight."""
+    total = models[0] * weights[0]
+    for numbers, weight in zip(models[1:], weights[1:], strict=True):
+        total += numbers * weight
+    return total

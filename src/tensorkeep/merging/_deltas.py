@@ -1,0 +1,166 @@
+"""Merges of what training changed: the differences between models and the base model that they began from."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from tensorkeep.merging._average import weights_for
+from tensorkeep.merging._computing import Numbers, merged
+from tensorkeep.tensors import LazyTensors, TensorView
+
+
+def task_arithmetic(
+    base: LazyTensors, *models: LazyTensors, weights: Sequence[float] | None = None, scale: float = 1.0
+) -> TensorView:
+    """Add to a base model what each model differs from it, times a weight; a negative weight makes it forget.
+
+    It gives mergekit's numbers. Ilharco et al., "Editing models with task arithmetic", 2023
+    (arXiv:2212.04089).
+
+    Args:
+        base: The model that the others were trained from: an open file, checkpoint or view.
+        *models: The others, with the same names and shapes.
+        weights: One for each of the others, used as they are; 1 each if None.
+        scale: A factor of the sum.
+
+    Returns:
+        A view, as `average` returns it, with the dtypes and metadata of the base model.
+
+    Raises:
+        TensorNotFoundError: If a name is not in all models (also a KeyError).
+        RefusedError: If a shape differs.
+        DtypeError: If a dtype is unknown, or packs elements into bytes (F4, F6).
+        ValueError: If there is not one weight for each model.
+    """
+    factors = [weight * scale for weight in weights_for(weights, len(models))]
+    return merged(lambda _: partial(_summed, factors), (base, *models), "elements")
+
+
+def ties(
+    base: LazyTensors,
+    *models: LazyTensors,
+    density: float,
+    weights: Sequence[float] | None = None,
+    scale: float = 1.0,
+) -> TensorView:
+    """Merge models so that small and contradicting changes do not blur the others (TIES: trim, elect sign, merge).
+
+    Of each model's differences to the base, the largest in magnitude are kept. For each number, the sign of the
+    weighted sum is elected, and the differences with this sign are averaged by their weights. It gives mergekit's
+    numbers. Yadav et al., "TIES-Merging", 2023 (arXiv:2306.01708).
+
+    Args:
+        base: The model that the others were trained from: an open file, checkpoint or view.
+        *models: The others, with the same names and shapes.
+        density: The share of each tensor's differences that is kept, more than 0 and at most 1.
+        weights: One for each of the others; 1 each if None.
+        scale: A factor of the merged differences.
+
+    Returns:
+        A view, as `average` returns it, with the dtypes and metadata of the base model. Whole tensors are computed,
+        also for a slice.
+
+    Raises:
+        TensorNotFoundError: If a name is not in all models (also a KeyError).
+        RefusedError: If a shape differs.
+        DtypeError: If a dtype is unknown, or packs elements into bytes (F4, F6).
+        ValueError: If there is no such density, or not one weight for each model.
+    """
+    _check_density(density)
+    given = weights_for(weights, len(models))
+    return merged(lambda _: partial(_trimmed_and_elected, density, given, scale), (base, *models), "tensor")
+
+
+def dare(
+    base: LazyTensors,
+    *models: LazyTensors,
+    density: float,
+    seed: int,
+    weights: Sequence[float] | None = None,
+    scale: float = 1.0,
+) -> TensorView:
+    """Merge models of whose changes a random part is dropped and the rest made larger (DARE: drop and rescale).
+
+    Equal seeds give equal numbers, whichever tensors are read and in whichever order. Yu et al., "Language models are
+    super Mario", 2024 (arXiv:2311.03099).
+
+    Args:
+        base: The model that the others were trained from: an open file, checkpoint or view.
+        *models: The others, with the same names and shapes.
+        density: The probability that a difference is kept, more than 0 and at most 1; those kept are divided by it.
+        seed: What is dropped.
+        weights: One for each of the others, used as they are; 1 each if None.
+        scale: A factor of the sum.
+
+    Returns:
+        A view, as `average` returns it, with the dtypes and metadata of the base model. Whole tensors are computed,
+        also for a slice.
+
+    Raises:
+        TensorNotFoundError: If a name is not in all models (also a KeyError).
+        RefusedError: If a shape differs.
+        DtypeError: If a dtype is unknown, or packs elements into bytes (F4, F6).
+        ValueError: If there is no such density or seed, or not one weight for each model.
+    """
+    _check_density(density)
+    if seed < 0:
+        raise ValueError(f"seed must be at least 0, not {seed}")
+    factors = [weight * scale / density for weight in weights_for(weights, len(models))]
+
+    def dropped(name: str) -> partial[Numbers]:
+        return partial(_dropped, density, (seed, zlib.crc32(name.encode(errors="surrogatepass"))), factors)
+
+    return merged(dropped, (base, *models), "tensor")
+
+
+def _check_density(density: float) -> None:
+    if not 0 < density <= 1:
+        raise ValueError(f"density must be more than 0 and at most 1, not {density}")
+
+
+def _summed(factors: Sequence[float], base: Numbers, *models: Numbers) -> Numbers:
+    total = base.copy()
+    for numbers, factor in zip(models, factors, strict=True):
+        total += (numbers - base) * factor
+    return total
+
+
+def _trimmed_and_elected(
+    density: float, weights: Sequence[float], scale: float, base: Numbers, *models: Numbers
+) -> Numbers:
+    deltas = [_trimmed(numbers - base, density) * weight for numbers, weight in zip(models, weights, strict=True)]
+    is_positive = sum(deltas, np.zeros_like(base)) >= 0
+    total, divisor = np.zeros_like(base), np.zeros_like(base)
+    for delta, weight in zip(deltas, weights, strict=True):
+        is_elected = np.where(is_positive, delta > 0, delta < 0)
+        total += np.where(is_elected, delta, 0)
+        divisor += is_elected * base.dtype.type(weight)
+    divisor[divisor == 0] = 1
+    merged_numbers: Numbers = base + total / divisor * scale
+    return merged_numbers
+
+
+def _trimmed(delta: Numbers, density: float) -> Numbers:
+    """Return differences with all but the largest in magnitude, at least one, set to zero."""
+    n_kept = max(1, int(density * delta.size))
+    if n_kept >= delta.size:
+        return delta
+    flat = delta.reshape(-1)
+    order = np.argsort(-np.abs(flat), kind="stable")
+    flat[order[n_kept:]] = 0
+    return delta
+
+
+def _dropped(
+    density: float, seed: tuple[int, int], factors: Sequence[float], base: Numbers, *models: Numbers
+) -> Numbers:
+    random = np.random.default_rng(seed)
+    total = base.copy()
+    for numbers, factor in zip(models, factors, strict=True):
+        is_kept = random.random(base.shape, np.float32) < density
+        total += np.where(is_kept, numbers - base, 0) * factor
+    return total

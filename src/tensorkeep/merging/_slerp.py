@@ -1,0 +1,49 @@
+"""Spherical linear interpolation between two models."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import acos, sin
+from typing import Final
+
+import numpy as np
+
+from tensorkeep.merging._average import weighted_sum
+from tensorkeep.merging._computing import Numbers, merged
+from tensorkeep.tensors import LazyTensors, TensorView
+
+_LINEAR_FROM: Final = 0.9995
+"""Cosine from which two directions are the same: the arc between them is a line in F32."""
+
+
+def slerp(a: LazyTensors, b: LazyTensors, t: float) -> TensorView:
+    """Interpolate between two models along the arc between the directions of each tensor.
+
+    Norms are kept better than by an average, which lies inside the arc. Tensors of almost the same or of opposite
+    direction, and those without a direction, are interpolated along the line. These are mergekit's numbers for
+    `slerp`; the formula is Shoemake's ("Animating rotation with quaternion curves", 1985).
+
+    Args:
+        a: An open file, checkpoint or view.
+        b: Another, with the same names and shapes.
+        t: Where: 0 gives `a`, 1 gives `b`.
+
+    Returns:
+        A view, as `average` returns it, with the dtypes and metadata of `a`. Whole tensors are computed, also for a
+        slice.
+
+    Raises:
+        TensorNotFoundError: If a name is not in both (also a KeyError).
+        RefusedError: If a shape differs.
+        DtypeError: If a dtype is unknown, or packs elements into bytes (F4, F6).
+    """
+    return merged(lambda _: partial(_on_arc, t), (a, b), "tensor")
+
+
+def _on_arc(t: float, a: Numbers, b: Numbers) -> Numbers:
+    norms = [float(np.linalg.norm(numbers.reshape(-1))) for numbers in (a, b)]
+    cosine = float(np.vdot(a / norms[0], b / norms[1])) if all(norms) else 1.0
+    if not abs(cosine) <= _LINEAR_FROM:
+        return weighted_sum((1 - t, t), a, b)
+    angle = acos(cosine)
+    return weighted_sum((sin((1 - t) * angle) / sin(angle), sin(t * angle) / sin(angle)), a, b)
