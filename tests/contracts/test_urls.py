@@ -160,7 +160,6 @@ CALLS: dict[str, Callable[[Any], object]] = {
 
 REFUSED = {
     "tensorkeep.Picture.save",
-    "tensorkeep.export",
     "tensorkeep.CheckpointStore",
     "tensorkeep.edit",
     "tensorkeep.add_sha256",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tensorkeep.errors import (
 from tensorkeep.exporting import FORMATS
 from tensorkeep.limits import PACK_NBYTES
 from tests.support.peak_memory import with_peak
+from tests.support.remote.s3_bucket import Bucket
 
 DTYPES = ("bool", "uint8", "int8", "int16", "uint16", "float16", "int32", "uint32", "float32", "complex64", "float64")
 DTYPES += ("int64", "uint64")
@@ -156,9 +158,43 @@ def test_a_format_is_known_by_its_suffix_or_named(name: str, source: Path, tmp_p
     assert zipfile.is_zipfile(tmp_path / "archive")
 
 
-def test_a_url_is_no_target(source: Path) -> None:
-    with pytest.raises(UnsupportedError):
-        tensorkeep.export(source, "s3://bucket/model.npz")
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Bucket]:
+    with Bucket.served() as served:
+        yield served
+
+
+@pytest.mark.parametrize("name", ["model.npz", "model.gguf", "model.msgpack", "model.h5", "model.index"])
+def test_a_url_is_a_target(name: str, bucket: Bucket, tmp_path: Path) -> None:
+    small = {"a.w": np.ones((3, 4), np.float32), "b": np.arange(5, dtype=np.float16)}
+    tensorkeep.save(small, tmp_path / "small.safetensors")
+    folder = name.replace(".", "-")
+    url = bucket.at(f"{folder}/{name}")
+    seen: list[tuple[int, int]] = []
+
+    done = tensorkeep.export(tmp_path / "small.safetensors", url, progress=lambda *so_far: seen.append(so_far))
+
+    assert bucket.names(folder) == set(done.files)
+    assert done.path == f"s3://models/{folder}/{name}"
+    assert seen[-1][0] == seen[-1][1]
+    with tensorkeep.open(url) as opened:
+        assert {key: lazy[...].tolist() for key, lazy in opened.items()} == {
+            key: array.tolist() for key, array in small.items()
+        }
+    with pytest.raises(DestinationExistsError):
+        tensorkeep.export(tmp_path / "small.safetensors", url)
+    with pytest.raises(UnsupportedError, match="is the source"):
+        tensorkeep.export(url, url, overwrite=True)
+    again = tensorkeep.export(tmp_path / "small.safetensors", url, overwrite=True)
+    assert bucket.names(folder) == set(again.files)
+
+
+def test_fsspec_is_a_target_and_a_web_server_is_not(tmp_path: Path) -> None:
+    tensorkeep.save({"w": np.ones(3)}, tmp_path / "small.safetensors")
+    tensorkeep.export(tmp_path / "small.safetensors", "memory://exports/m.npz")
+    assert tensorkeep.load("memory://exports/m.npz")["w"].tolist() == [1, 1, 1]
+    with pytest.raises(UnsupportedError, match="web servers"):
+        tensorkeep.export(tmp_path / "small.safetensors", "https://localhost/m.npz")
 
 
 def test_an_interrupted_export_leaves_nothing(source: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@
 - `_fit`: which tensors a format cannot hold.
 - `_content`: the tensors to write, and the digests of the bytes that were.
 - `_read_back`: what was written, compared with these.
+- `_target`: where the files appear: a directory or a store.
 - `_export`: `export`, and `Export`, which it returns.
 """
 

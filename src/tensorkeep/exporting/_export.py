@@ -15,15 +15,15 @@ from tensorkeep.conversion import Sources
 from tensorkeep.errors import DestinationExistsError, UnsupportedError
 from tensorkeep.exporting._content import WatchedTensor, watched
 from tensorkeep.exporting._fit import refuse_names, refuse_shapes, refuse_unfit
-from tensorkeep.exporting._format import Content, ExportFormat, Plan
+from tensorkeep.exporting._format import Content, Plan
 from tensorkeep.exporting._read_back import compare
 from tensorkeep.exporting._registry import format_for
+from tensorkeep.exporting._target import Target
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, PickleLimits
 from tensorkeep.kinds import Opened, refuse
 from tensorkeep.parallel import ProgressMeter
 from tensorkeep.phrases import listed
 from tensorkeep.tensors import LazyTensor, LazyTensors, Renaming, Selector
-from tensorkeep.transport import is_remote, transaction
 
 _Path = str | os.PathLike[str]
 
@@ -86,7 +86,8 @@ def export(
 
     Args:
         source: A file, an index or a directory that `tensorkeep.open` opens.
-        target: The file to write. Formats of several files put the others beside it.
+        target: The file to write, or its URL in a bucket or in a store of fsspec; for a URL, it is written to a
+            temporary directory first. Formats of several files put the others beside it.
         to: The format, such as `"npz"`; None goes by the suffix of the target.
         select: Tensors to export: shell patterns for whole names, or predicates on a name; all if None.
         drop: Tensors to leave out of the selection.
@@ -112,7 +113,8 @@ def export(
         What was written, and what was left out.
 
     Raises:
-        UnsupportedError: If the format is unknown, the target is a URL or the source, or there are no tensors.
+        UnsupportedError: If the format is unknown, the target is the source or a URL that cannot be written to, or
+            there are no tensors.
         DtypeError: If the format cannot hold the dtypes of some tensors, or `cast` is not a known dtype.
         RefusedError: If the format cannot hold some names, or two tensors would have the same name.
         LimitError: If the format cannot hold so many tensors or dimensions, or a source exceeds a bound.
@@ -131,11 +133,9 @@ def export(
     Examples:
         >>> tensorkeep.export("model.safetensors", "model.npz", cast="f32")  # doctest: +SKIP
     """
-    path, given = _path(target), _path(source)
-    form = format_for(path, to)
-    if is_remote(path):
-        message, hint = "this exports to local paths only", "Copy the exported file to the store"
-        raise UnsupportedError(message, path=path, expected="a path", found="a URL", hint=hint)
+    given = _path(source)
+    destination = Target(_path(target))
+    form = format_for(destination.name, to)
     encoding = cast.lower() if isinstance(cast, str) and cast.lower() in form.encodings else None
     rewrite = RewriteOptions(
         select=select,
@@ -164,12 +164,13 @@ def export(
         tensors = {name: watched(lazy) for name, lazy in new.items()}
         refuse_shapes(form, tensors, given)
         refuse_names(form, tensors, given)
-        plan = form.plan(Content(tensors, metadata, ties, encoding, _beside(path)), os.path.basename(path))
-        job = _Job(path, form, plan, tensors, overwrite=overwrite, durable=durable, check=check)
+        content = Content(tensors, metadata, ties, encoding, destination.names())
+        plan = form.plan(content, destination.name)
+        job = _Job(destination, plan, tensors, overwrite=overwrite, durable=durable, check=check)
         job.refuse_to_replace(sources)
         job.run(sources, wanted, progress)
         return Export(
-            path=path,
+            path=destination.path,
             source=given,
             format=form.key,
             files=tuple(file.name for file in plan.files),
@@ -188,14 +189,6 @@ def _path(given: object) -> str:
         found = type(given).__name__
         raise TypeError(f"export takes paths, not {found}; tensorkeep.save writes tensors to a file to be exported")
     return os.fsdecode(given)
-
-
-def _beside(path: str) -> frozenset[str]:
-    """Return the names of the files in the directory of the target; the transaction refuses what is no directory."""
-    try:
-        return frozenset(os.listdir(os.path.dirname(path) or os.curdir))
-    except OSError:
-        return frozenset()
 
 
 def _ties(sources: Sources, wanted: LazyTensors, new: LazyTensors) -> dict[str, str]:
@@ -229,8 +222,7 @@ class _Job:
 
     def __init__(
         self,
-        path: str,
-        form: ExportFormat,
+        target: Target,
         plan: Plan,
         tensors: dict[str, WatchedTensor],
         *,
@@ -238,8 +230,7 @@ class _Job:
         durable: bool,
         check: bool,
     ) -> None:
-        self._directory, self._name = os.path.split(path)
-        self._form = form
+        self._target = target
         self._plan = plan
         self._tensors = tensors
         self._overwrite = overwrite
@@ -249,14 +240,14 @@ class _Job:
     def refuse_to_replace(self, sources: Sources) -> None:
         """Refuse to write over the source, and over other files that the caller did not give up."""
         own = {os.path.realpath(path) for path in sources.identities}
+        read = {file.name for file in sources.opened[0].sources.values()}
         names = [*(file.name for file in self._plan.files), *sorted(self._plan.replaced)]
-        places = [os.path.join(self._directory, name) for name in names]
-        for place in places:
-            if os.path.realpath(place) in own:
+        for place in map(self._target.place_of, names):
+            if place in read or os.path.realpath(place) in own:
                 raise UnsupportedError(
                     "the target is the source, which is read while it is written", path=place, expected="another file"
                 )
-        existing = [place for place in places if os.path.lexists(place)]
+        existing = [self._target.place_of(name) for name in names if self._target.is_taken(name)]
         if existing and not self._overwrite:
             raise DestinationExistsError(
                 "the file exists" if len(existing) == 1 else "the files exist",
@@ -271,10 +262,11 @@ class _Job:
         checks = source.checks([name for name in wanted if name in source]).checks if self._check else []
         nbytes = sum(tensor.nbytes for tensor in self._tensors.values())
         n_checked = sum(len(check.span) for check in checks)
-        meter = ProgressMeter(progress, n_checked + nbytes * (2 if self._check else 1))
+        n_passes = 1 + self._check + self._target.is_sent
+        meter = ProgressMeter(progress, n_checked + nbytes * n_passes)
         refuse(find_damage(list(checks), meter), source.path)
         names = [file.name for file in self._plan.files]
-        with transaction(self._directory or os.curdir, self._name, durable=self._durable) as staged:
+        with self._target.staged(durable=self._durable) as staged:
             for file in self._plan.files:
                 with staged.file(file.name, on_written=meter.counting()) as sink:
                     file.write(sink)
@@ -282,4 +274,4 @@ class _Job:
                 compare(staged.path_of(self._plan.opened or names[-1]), self._tensors, self._plan, meter.add)
             refuse_replaced(sources.identities)
             self.refuse_to_replace(sources)
-            staged.commit(last=names[-1], remove=sorted(self._plan.replaced))
+            staged.publish(names, sorted(self._plan.replaced), meter.counting)
