@@ -14,10 +14,10 @@ FILES = 5000
 SEED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour test lint types unit docs format bench pictures fuzz soak clean
+.PHONY: help demo tour test lint types unit test-versions docs format bench pictures fuzz soak clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(READY) ## Kill a training run during a save, and resume it bit for bit
 	@$(BIN)/python examples/demo.py
@@ -41,6 +41,9 @@ unit: $(READY) ## Run the tests
 	@$(BIN)/python tests/support/remote/get_azurite.py
 	@$(BIN)/python tests/support/get_chromium.py
 	$(BIN)/pytest --numprocesses logical --dist worksteal
+
+test-versions: ## Run the core of the tests on every Python found here, and with the lowest dependencies
+	$(PYTHON) -m tests.support.versions
 
 docs: $(READY) ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -47,6 +47,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_timeout_set_timer() -> Iterator[Any]:
     """Let a test that takes too long kill the programs it started, or its own clean-up would wait for them."""
     result = yield
+    if not hasattr(signal, "SIGALRM"):  # Windows
+        return result
     fail: Any = signal.getsignal(signal.SIGALRM)
 
     def kill_and_fail(number: int, frame: FrameType | None) -> None:
