@@ -1,4 +1,4 @@
-"""`python -m tests.support.versions`: the core of the tests on other Pythons, and with other versions of dependencies.
+"""`python -m tests.support.versions`: the core of the tests on other Pythons and dependencies.
 
 Each run has a virtual environment of its own below `.venv/versions`, with the package as it would be installed from
 PyPI, and only what the core of the tests needs. Without `--here`, every Python that is found here takes part, and the

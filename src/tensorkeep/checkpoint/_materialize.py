@@ -42,8 +42,11 @@ def materialize(value: Any, *, classes: Classes = (), progress: Progress | None 
         TransportError: If the bytes cannot be read, or a file is closed.
 
     Examples:
-        >>> with tensorkeep.open("last.ckpt", framework="torch") as file:  # doctest: +SKIP
+        >>> tensorkeep.save({"model": {"weight": numpy.eye(2)}, "step": 5}, "s.safetensors")
+        >>> with tensorkeep.open("s.safetensors") as file:
         ...     model = tensorkeep.materialize(file.tree["model"])
+        >>> model["weight"].shape
+        (2, 2)
     """
     allowed = classes_by_name(classes)
     with PausedCollector():

@@ -86,8 +86,10 @@ def open_checkpoint(
         TransportError: If a file cannot be read.
 
     Examples:
-        >>> with tensorkeep.open("checkpoint/") as checkpoint:  # doctest: +SKIP
-        ...     rows = checkpoint["model.embed.weight"][:100]  # reads only these rows
+        >>> with tensorkeep.open("model.safetensors") as file:
+        ...     rows = file["embedding.weight"][10:20]
+        >>> rows.shape
+        (10, 64)
     """
     library_for(framework)
     if backend not in BACKENDS:
@@ -209,7 +211,9 @@ def load(
         TransportError: If a file cannot be read.
 
     Examples:
-        >>> model = tensorkeep.load("checkpoint/", only="model.*", framework="torch")  # doctest: +SKIP
+        >>> layers = tensorkeep.load("model.safetensors", only="layers.*")
+        >>> sorted(layers)[0], len(layers)
+        ('layers.0.weight', 4)
     """
     check_ties(ties)
     options = LoadOptions(only, classes, ties, framework, device, dequantize=dequantize, progress=progress)

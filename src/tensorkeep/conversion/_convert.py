@@ -179,9 +179,10 @@ def convert(
         TransportError: If a source cannot be read, or the destination cannot be written.
 
     Examples:
-        >>> done = tensorkeep.convert("pytorch_model.bin", "model.safetensors")  # doctest: +SKIP
-        >>> done.left_out  # doctest: +SKIP
-        {}
+        >>> torch.save({"weight": torch.ones(3)}, "model.pt")
+        >>> conversion = tensorkeep.convert("model.pt", "converted")
+        >>> tensorkeep.load("converted")["weight"]
+        tensor([1., 1., 1.])
     """
     paths = [os.fspath(path) for path in ([source] if isinstance(source, str | os.PathLike) else source)]
     if not paths:

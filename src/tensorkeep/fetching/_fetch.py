@@ -94,8 +94,11 @@ def fetch(
         TransportError: If the URL cannot be read, the disk is full, or a system call fails.
 
     Examples:
-        >>> tensorkeep.fetch("https://example.org/my-model/", "my-model")  # doctest: +SKIP
-        'my-model'
+        >>> from tensorkeep.server import Server
+        >>> with Server(".", port=0) as server:
+        ...     fetched = tensorkeep.fetch(server.url + "my-model/", "my-copy")
+        >>> tensorkeep.diff("my-model", "my-copy").is_equal
+        True
     """
     given = _refuse_paths(url)
     refuse_url(os.fsdecode(destination))

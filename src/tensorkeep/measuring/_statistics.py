@@ -63,6 +63,11 @@ def statistics(
         DtypeError: If a single tensor cannot be read as numbers.
         TypeError: If `names` is neither text, nor callable, nor an iterable of these.
         TransportError: If the bytes cannot be read.
+
+    Examples:
+        >>> measured = tensorkeep.statistics("model.safetensors", names="head.*")
+        >>> measured["head.bias"].n_zeros
+        1000
     """
     if isinstance(what, LazyTensor):
         found = measure({what.name: what}, progress)[what.name]

@@ -123,6 +123,11 @@ def load_into(
         IntegrityError: If the checkpoint is incomplete or damaged.
         TypeError: If `target` is a dict of anything but lazy tensors.
         TransportError: If the bytes cannot be read. The model then has what was read so far.
+
+    Examples:
+        >>> model = torch.nn.ModuleDict({"embedding": torch.nn.Embedding(1000, 64)})
+        >>> load_into(model, "model.safetensors", strict=False).n_tensors
+        1
     """
     with opened(target) as tensors:
         goal = target_of(dtype, device, assign=assign)

@@ -51,6 +51,11 @@ def scan(*paths: str | os.PathLike[str], progress: Callable[[int, int], None] | 
         SourceMissingError: If a path does not exist, or is a directory without any file.
         TransportError: If a server's listing cannot be read.
         TypeError: If something else than a path is given.
+
+    Examples:
+        >>> torch.save({"weight": torch.ones(3)}, "model.pt")
+        >>> tensorkeep.scan("model.pt").is_clean
+        True
     """
     for path in paths:
         if not isinstance(path, str | os.PathLike):

@@ -70,6 +70,13 @@ class CheckpointStore:
     Raises:
         UnsupportedError: If an argument is invalid, or `root` is a URL.
         TransportError: If `root` is a file.
+
+    Examples:
+        >>> store = tensorkeep.CheckpointStore("run", keep_last=2, monitor="loss")
+        >>> for step in (100, 200, 300):
+        ...     path = store.save(step, {"weight": numpy.full(3, step)}, {"loss": 1 / step})
+        >>> store.steps(), store.best(), store.load()["weight"][0].item()
+        ([200, 300], 300, 300)
     """
 
     def __init__(

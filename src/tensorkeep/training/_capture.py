@@ -50,6 +50,12 @@ def capture(
     Raises:
         StateError: If a model, optimizer, scheduler or scaler has no `state_dict()`, or a `DataLoader` without one
             is passed. Values that are not data are refused later, when the state is saved.
+
+    Examples:
+        >>> model = torch.nn.Linear(2, 2)
+        >>> optimizer = torch.optim.AdamW(model.parameters())
+        >>> state = capture(model=model, optimizer=optimizer, step=500)
+        >>> tensorkeep.save(state, "step-500.safetensors")
     """
     objects = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "scaler": scaler}
     state = {part: _state_of(value, part) for part, value in objects.items() if value is not None}

@@ -76,6 +76,12 @@ def restore(
         UnsafeError: If a pickle names functions that serve only to do harm.
         TypeError: If `source` is a `CheckpointStore`.
         TransportError: If it cannot be read.
+
+    Examples:
+        >>> model = torch.nn.Linear(2, 2)
+        >>> tensorkeep.save(capture(model=model, step=500), "step-500.safetensors")
+        >>> restore("step-500.safetensors", model=model)
+        {'step': 500}
     """
     objects = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "scaler": scaler}
     targets = {part: target for part, target in objects.items() if target is not None} | extra

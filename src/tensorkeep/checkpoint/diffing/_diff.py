@@ -197,11 +197,9 @@ def diff(
         TransportError: If the bytes cannot be read.
 
     Examples:
-        >>> result = tensorkeep.diff("before/", "after/")
-        >>> result.is_equal
-        False
-        >>> [tensor.name for tensor in result.changed]
-        ['model.layers.0.weight']
+        >>> difference = tensorkeep.diff("model.safetensors", "model.safetensors")
+        >>> difference.is_equal
+        True
     """
     a, b = _opened(a), _opened(b)
     selectors = [] if only is None else [only] if isinstance(only, str) or callable(only) else list(only)

@@ -72,6 +72,11 @@ def edit(
         UnsupportedError: If there are several checkpoints, or the file is one of several shards.
         BusyError: If another process is saving there.
         TransportError: If the directory is not writable, or a system call fails otherwise.
+
+    Examples:
+        >>> tensorkeep.edit("model.safetensors", rename={"head.bias": "bias"})
+        >>> "bias" in tensorkeep.open("model.safetensors")
+        True
     """
     metadata = _MetadataEdit(
         dict(_checked_metadata(set_metadata)), frozenset([unset] if isinstance(unset, str) else unset)

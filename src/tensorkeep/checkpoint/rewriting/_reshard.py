@@ -111,6 +111,11 @@ def reshard(
         SourceChangedError: If the source was saved again meanwhile.
         TransportError: If the source cannot be read, the directory's parent is missing, the directory is not
             writable, or the disk is full.
+
+    Examples:
+        >>> tensorkeep.reshard("my-model", "halves", max_shard_size="100KB", cast="bf16")
+        >>> tensorkeep.open("halves")["pooler.dense.bias"].dtype
+        'BF16'
     """
     rewrite = RewriteOptions(select=select, drop=drop, rename=rename, strip_prefix=strip_prefix, cast=cast)
     options = SaveOptions(
@@ -170,6 +175,11 @@ def merge(  # noqa: D417 - the decorator explains the others
         RefusedError: If a tensor is in two of the sources, or two would have one name.
         UnsupportedError: If there are no sources, or `reshard` would raise it.
         TensorkeepError: If `reshard` would raise it.
+
+    Examples:
+        >>> tensorkeep.merge(["model.safetensors", "my-model"], "together")
+        >>> len(tensorkeep.open("together"))
+        45
     """
     rewrite = RewriteOptions(select=select, drop=drop, rename=rename, strip_prefix=strip_prefix, cast=cast)
     options = SaveOptions(

@@ -87,6 +87,12 @@ def save_checkpoint(
         SourceChangedError: If another save to the same place in a store was committed meanwhile.
         TransportError: If the directory's parent is missing, the directory is not writable, the disk is full, or a
             system call fails otherwise. The directory then holds what it held before.
+
+    Examples:
+        >>> tensors = {"a": numpy.ones(1000), "b": numpy.ones(1000)}
+        >>> tensorkeep.save_checkpoint(tensors, "checkpoint", max_shard_size="8kB")
+        >>> tensorkeep.open("checkpoint").shard_of("b")
+        'model-00002-of-00002.safetensors'
     """
     options = SaveOptions(
         max_shard_nbytes=parse_size(max_shard_size),

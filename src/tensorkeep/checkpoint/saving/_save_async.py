@@ -80,6 +80,10 @@ def save_async(
         LimitError: If data is nested too deep.
         BaseException: The error of an earlier save to that directory. An error of this save's background part is
             raised by the handle.
+
+    Examples:
+        >>> saving = tensorkeep.save_async({"weight": numpy.eye(2)}, "w.safetensors")
+        >>> saving.result()  # training continues until here
     """
     target = check_target(path)
     if is_remote(target):

@@ -61,9 +61,9 @@ def verify(
         TransportError: If the index or a single file cannot be read.
 
     Examples:
-        >>> result = tensorkeep.verify("checkpoint/")
-        >>> for finding in result.findings:
-        ...     print(finding)
+        >>> tensorkeep.save({"weight": numpy.eye(2)}, "w.safetensors")
+        >>> tensorkeep.verify("w.safetensors").is_whole
+        True
     """
     if sample is not None and not (isinstance(sample, int | float) and 0 < sample <= 1):
         raise SelectionError(

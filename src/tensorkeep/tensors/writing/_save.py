@@ -86,6 +86,12 @@ def save(
         LimitError: If names, or data beside the tensors, are too long for a header, or data is nested too deep.
         IntegrityError: If a tensor changes its size while it is saved.
         TransportError: If the file cannot be written; the target is then as it was.
+
+    Examples:
+        >>> state = {"model": {"weight": numpy.eye(2)}, "step": 500}
+        >>> tensorkeep.save(state, "state.safetensors", metadata={"by": "me"})
+        >>> tensorkeep.load("state.safetensors")["step"]
+        500
     """
     _refuse_directory(check_target(path))
     write_prepared(
