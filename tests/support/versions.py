@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -22,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.14t")
 CORE = ("formats/safetensors", "formats/npy", "state", "tensors", "layout", "store", "threads", "transport/atomic")
 """The folders of tests that show whether a version fits: reading, writing, nested data, stores, threads."""
-EXTRAS = "remote,serve"
+EXTRAS = "cli,remote,serve"
 TOOLS = ("hypothesis", "psutil", "pytest", "pytest-timeout", "safetensors")
 
 
@@ -111,7 +110,7 @@ def _lowest(extras: str) -> list[str]:
     project = tomllib.loads(ROOT.joinpath("pyproject.toml").read_text(encoding="utf-8"))["project"]
     optional = project["optional-dependencies"]
     required = {*project["dependencies"], *(each for extra in extras.split(",") for each in optional[extra])}
-    return [re.sub(r">=", "==", each) for each in sorted(required)]
+    return [each.replace(">=", "==") for each in sorted(required) if not each.startswith("tensorkeep")]
 
 
 if __name__ == "__main__":
