@@ -36,14 +36,9 @@ _FRAMEWORK: Final = "numpy"
 class CheckpointStore:
     """The checkpoints of a run in one directory, one sub-directory per step: `root/step-00000500`.
 
-        store = CheckpointStore("run", keep_last=3, monitor="valid_loss")
-        store.save(500, state, metrics={"valid_loss": 0.25})
-        state = store.load("latest")
-
     Each step is a checkpoint in the Hugging Face layout that any reader can open. It appears complete or not at all,
-    so an interrupted step never counts. Files whose tensors did not change since the previous step are not written
-    again: the steps share them as hard links, and either step can be removed. Such a file is read and verified first,
-    and written again if it was damaged. Several processes may use one store.
+    so an interrupted one never counts. Files whose tensors did not change since the previous step are hard links to
+    its files, which are verified first; either step can be removed. Several processes may use one store.
 
     Old steps are removed only when a new one is complete. One rule is enough to keep a step: it is among the last
     ones, the best ones, or the multiples of a number. "Last" means saved last, whatever the numbers: if a run goes
@@ -72,11 +67,9 @@ class CheckpointStore:
         TransportError: If `root` is a file.
 
     Examples:
-        >>> store = tensorkeep.CheckpointStore("run", keep_last=2, monitor="loss")
-        >>> for step in (100, 200, 300):
-        ...     path = store.save(step, {"weight": numpy.full(3, step)}, {"loss": 1 / step})
-        >>> store.steps(), store.best(), store.load()["weight"][0].item()
-        ([200, 300], 300, 300)
+        >>> store = tensorkeep.CheckpointStore("run", keep_last=3, monitor="loss")
+        >>> path = store.save(500, {"w": numpy.eye(2)}, {"loss": 0.25})
+        >>> state = store.load("best")
     """
 
     def __init__(
