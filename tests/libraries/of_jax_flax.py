@@ -109,6 +109,12 @@ def test_a_state_of_another_optimizer_is_refused(tmp_path: Path) -> None:
     assert "state.opt_state.acc_grads.inner.kernel" in caught.value.unexpected
 
 
+def test_the_error_of_other_functions_names_the_one_that_takes_pytrees(tmp_path: Path) -> None:
+    for value in (FrozenDict({"w": jnp.ones(2)}), objects(0)["model"], nnx.state(objects(0)["model"])):
+        with pytest.raises(tensorkeep.StateError, match=r"tensorkeep\.jax\.capture"):
+            tensorkeep.save({"state": value}, tmp_path / "x.safetensors")
+
+
 def test_names_are_the_ones_that_the_libraries_use(tmp_path: Path) -> None:
     tensorkeep.jax.save(begun(), tmp_path / "x.safetensors")
 

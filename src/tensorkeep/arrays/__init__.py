@@ -35,6 +35,7 @@ from tensorkeep.arrays._codec import (
     decode_object,
     encode_object,
     known_class,
+    object_hint,
     plain_library,
     tensor_hint,
 )
@@ -77,6 +78,7 @@ __all__ = [
     "is_tensor",
     "known_class",
     "library_for",
+    "object_hint",
     "pieces",
     "plain_library",
     "refuse_unused_device",

@@ -256,6 +256,10 @@ class ObjectCodec:
         """Say what to do with one of the library's tensors that cannot be saved."""
         return "Save a plain tensor with the same elements"
 
+    def advice(self, value: Any) -> str | None:  # noqa: ARG002
+        """Say what to do with an object other than a tensor that cannot be saved; None if it is not known."""
+        return None
+
     def composed(self, kind: str, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Any | None:  # noqa: ARG002
         """Return a tensor that a pickle makes of several: sparse, quantized, nested."""
         return None

@@ -90,6 +90,12 @@ def known_class(name: str) -> type | None:
     return None
 
 
+def object_hint(value: Any) -> str:
+    """Say what to do with an object that a library knows and that cannot be saved; nothing if none knows it."""
+    hints = (codec_for(library.name).advice(value) for library in imported_libraries())
+    return next(filter(None, hints), "")
+
+
 def tensor_hint(tensor: Any) -> str:
     """Say what to do with a tensor that cannot be saved."""
     library = library_of(tensor)

@@ -47,7 +47,7 @@ def load(
             was not saved from jax become arrays of jax.
         shardings: Where arrays go: one `jax.sharding.Sharding` or `jax.Device` for all, or a tree of them like the
             one that is loaded, which may end early. None: where the template's are, and otherwise on jax's default
-            device, free to move.
+            device, free to move. If it is given without `like`, all tensors become arrays of jax.
         strict: Whether to refuse leaves that only the file has. They are left out otherwise.
         backend: How to read local files: `"mmap"`, `"pread"` or `"auto"`; see `tensorkeep.open`.
         verify: Whether to compare tensors with their digests while they are read.

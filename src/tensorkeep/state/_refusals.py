@@ -11,7 +11,7 @@ from datetime import date, time, timedelta
 from functools import partial
 from typing import Any, Final
 
-from tensorkeep.arrays import is_tensor, tensor_hint
+from tensorkeep.arrays import is_tensor, object_hint, tensor_hint
 from tensorkeep.errors import LimitError, StateError
 from tensorkeep.limits import MAX_STATE_DEPTH
 from tensorkeep.state._keys import words_for
@@ -31,6 +31,7 @@ _HINTS: Final[tuple[tuple[Callable[[Any], bool], str | Callable[[Any], str]], ..
     (lambda value: isinstance(value, Iterator), "Reading an iterator uses it up: save list(...) of it"),
     (lambda value: _has(value, "acquire"), "A lock belongs to this process: leave it out"),
     (is_tensor, tensor_hint),
+    (lambda value: object_hint(value) != "", object_hint),
     (lambda value: _has(value, "to_numpy", "columns"), "Save what to_numpy() of each column returns, in a dict"),
     (lambda value: _has(value, "to_numpy"), "Save what its to_numpy() returns"),
     (lambda value: _has(value, "tocoo", "toarray"), "Save the row, col, data and shape of its tocoo() in a dict"),

@@ -79,6 +79,11 @@ class JaxCodec(ObjectCodec):
             return "It was deleted or donated: save it before, or what the function returned for it"
         return "Save it with tensorkeep.jax.save on all processes, which hold parts of it"
 
+    def advice(self, value: Any) -> str | None:
+        """Say what to do with a pytree that is not plain data, or an object of flax.nnx."""
+        is_tree = not isinstance(value, type) and not jax.tree_util.all_leaves([value])
+        return "Save tensorkeep.jax.capture(...) of it, or of all" if is_tree else None
+
 
 def _key(data: Any, impl: Any) -> Any:
     if type(impl) is not str or impl not in _WORDS:
