@@ -57,7 +57,7 @@ class ChangeTally:
 
     def add(self, a: Numbers, change: Numbers) -> None:
         """Take some numbers of the first, and how far the second's are from them."""
-        squares, squares_a = float(np.dot(change, change)), float(np.dot(a, a))
+        squares, squares_a = _squares(change), _squares(a)
         self._n_different += int(np.count_nonzero(change))
         if np.isfinite(squares) and np.isfinite(squares_a):
             self._max_abs = max(self._max_abs, float(change.max()), -float(change.min()))
@@ -128,4 +128,8 @@ def _blocks(a: LazyTensor, b: LazyTensor, meter: ProgressMeter) -> Iterator[tupl
 
 def _finite_squares(numbers: Numbers) -> float:
     finite = numbers[np.isfinite(numbers)]
-    return float(np.dot(finite, finite))
+    return _squares(finite)
+
+
+def _squares(numbers: Numbers) -> float:
+    return float(np.einsum("i,i->", numbers, numbers))  # not `dot`, which starts threads of its own
