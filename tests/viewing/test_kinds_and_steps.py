@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import pickle
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 import torch
@@ -109,6 +111,57 @@ def test_the_outline_of_a_pickle_reads_no_arrays(view, tmp_path: Path) -> None:
     found = children(client)
 
     assert (found["a"]["kind"], found["a"]["text"], found["lr"]["text"]) == ("tensor", "F64 [400, 400]", "0.5")
+
+
+def test_names_that_utf8_lacks_are_shown(view, tmp_path: Path) -> None:
+    path = tmp_path / "names.pkl"
+    path.write_bytes(pickle.dumps({"\ud800x": np.ones(2), "note": "\udcff"}))
+    client = view(path)
+
+    assert client.get("tree")["tensors"]["name"] == ["\ud800x"]
+    assert children(client)["note"]["text"] == "\udcff"
+
+
+def test_odd_headers_have_answers(view, tmp_path: Path) -> None:
+    """Shapes beyond all arrays, more dimensions than NumPy has, and a dtype of later versions."""
+    entries = {
+        "none": {"dtype": "F32", "shape": [2**62, 0, 3], "data_offsets": [0, 0]},
+        "deep": {"dtype": "F32", "shape": [1] * 64, "data_offsets": [0, 4]},
+        "later": {"dtype": "X9", "shape": [4], "data_offsets": [4, 8]},
+    }
+    header = json.dumps(entries).encode()
+    tmp_path.joinpath("a.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+    client = view(tmp_path / "a.safetensors")
+
+    tree = client.get("tree")
+    assert tree["tensors"]["shape"][0] == [str(2**62), 0, 3]
+    for t in range(3):
+        for name in ("tensor", "sample", "line", "values", "statistics", "spectrum"):
+            answer = client.raw(name, t=t)
+            assert answer.status in {200, 422}
+            assert json.loads(answer.data.splitlines()[-1]), (name, t)
+    assert client.get("line", t=0, dim=0)["n_points"] == 0
+    assert "`later`" in client.refused("sample", t=2)[1]["text"]
+
+
+def test_quantized_tensors_are_shown_as_numbers(view, tmp_path: Path) -> None:
+    array = RNG.normal(size=(64, 256)).astype(np.float32)
+    kind = gguf.GGMLQuantizationType.Q8_0
+    writer = gguf.GGUFWriter(tmp_path / "q.gguf", "llama")
+    writer.add_tensor("q", gguf.quantize(array, kind), raw_dtype=kind)
+    for step in (
+        writer.write_header_to_file,
+        writer.write_kv_data_to_file,
+        writer.write_tensors_to_file,
+        writer.close,
+    ):
+        step()
+    client = view(tmp_path / "q.gguf")
+
+    assert client.get("tensor", t=0)["is_quantized"]
+    assert ["general.architecture", "llama"] in client.get("facts")["attributes"]
+    assert client.get("values", t=0)["values"][0][0] == pytest.approx(array[0, 0], abs=0.05)
+    assert client.result("statistics", t=0)["std"] == pytest.approx(array.std(), rel=0.01)
 
 
 def test_shards_pieces_and_ties_have_their_places(view, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 The files of the page are in `page/`: HTML, styles and scripts, as the browser gets them.
 
-- `_numbers`: numbers as JSON and JavaScript have them. Pure.
+- `_json`: JSON as JavaScript reads it. Pure.
 - `answers/`: what is shown of open checkpoints. Knows nothing of HTTP.
 - `_query`: what a page asks for, checked. Pure.
 - `_shelf`: what was given, and the checkpoints that are open in it.

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from tensorkeep.errors import SourceMissingError
 from tensorkeep.viewing._failures import BusyError, failure
 from tensorkeep.viewing._guard import HEADERS, Guard
+from tensorkeep.viewing._json import encoded
 from tensorkeep.viewing._page import INDEX, PageFile
 from tensorkeep.viewing._query import Query
 from tensorkeep.viewing._routes import ROUTES
@@ -81,7 +80,7 @@ class Replies:
                 self._streaming.check_room()
         except Exception as error:  # noqa: BLE001 - the page shows it
             status, members = failure(error)
-            return _response(status, _JSON, msgspec.json.encode(members))
+            return _response(status, _JSON, encoded(members))
         if isinstance(found, bytes):
             response = _response(200, _JSON, found)
             if len(found) >= _COMPRESSED_NBYTES:
@@ -109,7 +108,7 @@ class Replies:
         if route is None:
             raise SourceMissingError("there is no such answer", expected=", ".join(ROUTES))
         found = route(Query(query), self._shelf)
-        return found if isinstance(found, Work) else msgspec.json.encode(found)
+        return found if isinstance(found, Work) else encoded(found)
 
 
 def _response(status: int, content_type: str, body: bytes, more: Mapping[str, str] | None = None) -> web.Response:

@@ -145,7 +145,8 @@ def _difference(query: Query, shelf: Shelf) -> Work:
 def _verify(query: Query, shelf: Shelf) -> Work:
     shown = _checkpoint(query, shelf)
     query.end()
-    return Work(lambda outbox: answers.verification(shown.path, shown.variant, shown.places, outbox.progress))
+    variant, engine = shown.options.variant, shown.options.engine
+    return Work(lambda outbox: answers.verification(shown.path, variant, engine, shown.places, outbox.progress))
 
 
 def _scan(query: Query, shelf: Shelf) -> Work:

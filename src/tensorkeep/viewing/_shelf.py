@@ -10,6 +10,8 @@ from functools import cached_property
 from itertools import count
 from typing import Any, Final
 
+import msgspec
+
 from tensorkeep.checkpoint import open_checkpoint
 from tensorkeep.errors import SourceMissingError
 from tensorkeep.kinds import Opened
@@ -25,23 +27,33 @@ _match_name = re.compile(r"(?P<side>[ab])(?::(?P<step>[0-9]{1,15}))?", re.ASCII)
 _numbers = count()
 
 
+class Options(msgspec.Struct, frozen=True):
+    """How what was given is opened; see `tensorkeep.open`."""
+
+    variant: str | None = None
+    engine: str | None = None
+
+
 class Shown:
     """An open checkpoint.
 
     Attributes:
         of: How the page names it: `a`, `b`, or `a:500` for a step.
         path: Where it is.
+        options: How it was opened.
         opened: The open files.
         number: Differs for every opening in this process.
     """
 
-    def __init__(self, of: str, path: str, variant: str | None) -> None:
+    def __init__(self, of: str, path: str, options: Options) -> None:
         self.of = of
         self.path = path
-        self.variant = variant
+        self.options = options
         self.number = next(_numbers)
         # Reads rather than mappings: a file that another program cuts short is an error, not the end of the process.
-        self.opened: Opened = open_checkpoint(path, backend="pread", dangerous="record", variant=variant)
+        self.opened: Opened = open_checkpoint(
+            path, backend="pread", dangerous="record", variant=options.variant, engine=options.engine
+        )
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -68,10 +80,10 @@ class Shown:
 class Side:
     """A place that was given: a checkpoint, or a store of steps."""
 
-    def __init__(self, of: str, path: str | os.PathLike[str], variant: str | None) -> None:
+    def __init__(self, of: str, path: str | os.PathLike[str], options: Options) -> None:
         self.of = of
         self.path = os.fspath(path)
-        self.variant = variant
+        self.options = options
         self.shown_path = str(without_secrets(self.path))
         self.store = CheckpointStore(self.path) if is_store(self.path) else None
 
@@ -104,11 +116,9 @@ class Side:
 class Shelf:
     """The places that were given, and nothing else. May be used from any thread."""
 
-    def __init__(
-        self, path: str | os.PathLike[str], other: str | os.PathLike[str] | None = None, variant: str | None = None
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], other: str | os.PathLike[str] | None, options: Options) -> None:
         given = {"a": path} if other is None else {"a": path, "b": other}
-        self.sides = {of: Side(of, each, variant) for of, each in given.items()}
+        self.sides = {of: Side(of, each, options) for of, each in given.items()}
         self._open: OrderedDict[str, Shown] = OrderedDict()
         self._lock = threading.Lock()
         for side in self.sides.values():
@@ -132,7 +142,7 @@ class Shelf:
             if of in self._open:
                 self._open.move_to_end(of)
                 return self._open[of]
-        shown = Shown(of, side.path_of(None if match["step"] is None else int(match["step"])), side.variant)
+        shown = Shown(of, side.path_of(None if match["step"] is None else int(match["step"])), side.options)
         with self._lock:
             shown = self._open.setdefault(of, shown)
             while len(self._open) > _MAX_OPEN:

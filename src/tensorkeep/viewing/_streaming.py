@@ -8,10 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from tensorkeep.viewing._cache import Cache
 from tensorkeep.viewing._failures import BusyError, failure
+from tensorkeep.viewing._json import encoded
 from tensorkeep.viewing._work import Outbox, StoppedError, Work
 
 if TYPE_CHECKING:
@@ -63,10 +62,10 @@ class Streaming:
             while not running.done():
                 await asyncio.wait({running}, timeout=_TICK_S)
                 if is_waiting and not outbox.is_begun:
-                    await _write(response, msgspec.json.encode({"waiting": True}))
+                    await _write(response, encoded({"waiting": True}))
                 is_waiting = False
                 for line in outbox.take():
-                    await _write(response, msgspec.json.encode(line))
+                    await _write(response, encoded(line))
             await _write(response, running.result())
 
     @contextmanager
@@ -83,11 +82,11 @@ class Streaming:
         """Do the work in this thread, and return the last line."""
         try:
             outbox.begin()
-            line = msgspec.json.encode({"result": work.run(outbox)})
+            line = encoded({"result": work.run(outbox)})
         except StoppedError:
             return b""
         except Exception as error:  # noqa: BLE001 - the page shows it
-            return msgspec.json.encode(failure(error)[1])
+            return encoded(failure(error)[1])
         if work.key is not None:
             self._cache.put(work.key, line)
         return line

@@ -16,7 +16,7 @@ from tensorkeep.server import BACKLOG, host_of_url, is_loopback, listening_socke
 from tensorkeep.viewing._guard import Guard
 from tensorkeep.viewing._page import read_page
 from tensorkeep.viewing._replies import Replies
-from tensorkeep.viewing._shelf import Shelf
+from tensorkeep.viewing._shelf import Options, Shelf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +48,7 @@ class Viewer:
         host: The name or address to listen on.
         port: The port; 0 picks a free one.
         variant: Which checkpoint of a directory, such as `"fp16"`.
+        engine: The library that reads the files instead of tensorkeep; see `tensorkeep.open`.
 
     Attributes:
         url: The URL of the page, with its secret.
@@ -62,6 +63,7 @@ class Viewer:
         host: str = "127.0.0.1",
         port: int = 0,
         variant: str | None = None,
+        engine: str | None = None,
     ) -> None:
         """Open what is to be shown and bind the port; requests are answered only inside the `with` block.
 
@@ -77,7 +79,7 @@ class Viewer:
         _check_aiohttp()
         if not 0 <= port < 2**16:
             raise UnsupportedError("the port is invalid", expected="0 to 65,535", found=f"{port:,}")
-        shelf = Shelf(path, other, variant)
+        shelf = Shelf(path, other, Options(variant, engine))
         self._socket = listening_socket(host, port)
         address, bound = self._socket.getsockname()[:2]
         self.is_local = is_loopback(address)

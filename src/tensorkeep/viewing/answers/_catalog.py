@@ -9,7 +9,7 @@ import msgspec
 from tensorkeep.collector import PausedCollector
 from tensorkeep.formats import Description, Digests
 from tensorkeep.kinds import Opened
-from tensorkeep.viewing._numbers import number
+from tensorkeep.viewing._json import number
 
 
 class CatalogFile(msgspec.Struct, frozen=True):

@@ -11,9 +11,11 @@ from tensorkeep.parallel import Progress
 from tensorkeep.scanner import scan
 
 
-def verification(path: str, variant: str | None, places: dict[str, int], progress: Progress) -> dict[str, Any]:
+def verification(
+    path: str, variant: str | None, engine: str | None, places: dict[str, int], progress: Progress
+) -> dict[str, Any]:
     """Compare every byte with the digests that were saved."""
-    found = verify(path, variant=variant, progress=progress)
+    found = verify(path, variant=variant, engine=engine, progress=progress)
     return {
         "status": "damaged" if found.is_damaged else "whole" if found.is_whole else "unverifiable",
         "findings": [

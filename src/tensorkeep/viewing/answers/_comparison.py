@@ -15,7 +15,7 @@ from tensorkeep.errors import TensorNotFoundError
 from tensorkeep.kinds import Opened
 from tensorkeep.parallel import ProgressMeter, batches_of, parallel_map
 from tensorkeep.tensors import LazyTensor
-from tensorkeep.viewing._numbers import number
+from tensorkeep.viewing._json import number
 from tensorkeep.viewing._work import Outbox
 from tensorkeep.viewing.answers._pairs import Change, change_of
 

@@ -14,7 +14,7 @@ from tensorkeep.errors import UnsupportedError
 from tensorkeep.measuring import Facts, TensorStatistics, merged, tally_for
 from tensorkeep.parallel import ProgressMeter
 from tensorkeep.tensors import LazyTensor
-from tensorkeep.viewing._numbers import number
+from tensorkeep.viewing._json import number
 from tensorkeep.viewing.answers._reading import Numbers, as_numbers, numeric
 from tensorkeep.viewing.answers._statistics import members
 

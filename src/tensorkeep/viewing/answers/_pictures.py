@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from tensorkeep.tensors import LazyTensor
-from tensorkeep.viewing._numbers import number, packed
+from tensorkeep.viewing._json import number, packed
 from tensorkeep.viewing.answers._reading import Numbers, as_numbers, is_cheap, numeric, refuse_costly
 from tensorkeep.viewing.answers._window import Window, range_members
 
@@ -66,6 +66,9 @@ def _along(at: tuple[int, ...], dim: int, span: range) -> tuple[int | slice, ...
 
 
 def _difference(tensors: Sequence[LazyTensor], index: tuple[Any, ...]) -> Numbers:
+    """Read a part of a tensor, or the difference of two."""
+    if not tensors[0].n_elements:
+        return np.zeros(0)
     for lazy in tensors:
         refuse_costly(lazy, index)
     first, *others = (as_numbers(np.asarray(lazy[index])) for lazy in tensors)

@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from tensorkeep.arrays.elements import known_dtype
 from tensorkeep.errors import LimitError
 from tensorkeep.tensors import LazyTensor, TensorView
 
@@ -20,12 +21,17 @@ _MAX_REQUESTS: Final = 4096
 
 
 def numeric(lazy: LazyTensor) -> LazyTensor:
-    """Return a tensor whose elements are numbers."""
-    return lazy.dequantize("f32") if lazy.is_quantized else lazy
+    """Return a tensor whose elements are numbers, or refuse one of a dtype that is not known."""
+    if lazy.is_quantized:
+        return lazy.dequantize("f32")
+    known_dtype(lazy.name, lazy.entry)
+    return lazy
 
 
 def is_cheap(lazy: LazyTensor, index: tuple[Any, ...]) -> bool:
     """Say whether a part can be read at once."""
+    if not lazy.n_elements:
+        return True
     plan = TensorView({lazy.name: lazy}, path=lazy.name).plan({lazy.name: index})
     return plan.nbytes <= _MAX_NBYTES and plan.n_requests <= _MAX_REQUESTS
 

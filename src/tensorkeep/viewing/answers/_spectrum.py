@@ -12,7 +12,7 @@ import numpy as np
 from tensorkeep.errors import LimitError, UnsupportedError
 from tensorkeep.parallel import Progress
 from tensorkeep.tensors import LazyTensor
-from tensorkeep.viewing._numbers import number
+from tensorkeep.viewing._json import number
 from tensorkeep.viewing.answers._reading import Numbers, as_numbers, numeric, refuse_costly
 from tensorkeep.viewing.answers._window import Window
 

@@ -9,7 +9,7 @@ import msgspec
 from tensorkeep.measuring import Histogram, TensorStatistics, statistics
 from tensorkeep.parallel import Progress
 from tensorkeep.tensors import LazyTensor
-from tensorkeep.viewing._numbers import number
+from tensorkeep.viewing._json import number
 
 _OTHER_FACTS: Final = {"name", "dtype", "shape", "problem"}
 

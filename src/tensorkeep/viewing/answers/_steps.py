@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from tensorkeep.store import CheckpointStore, StepListing, recorded_rules
-from tensorkeep.viewing._numbers import number
+from tensorkeep.viewing._json import number
 
 _Files = dict[tuple[int, int], int]
 """Device and number of a file to its size."""

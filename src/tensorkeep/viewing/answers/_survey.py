@@ -9,7 +9,7 @@ from tensorkeep.kinds import Opened
 from tensorkeep.measuring import TensorStatistics, statistics
 from tensorkeep.parallel import ProgressMeter
 from tensorkeep.tensors import LazyTensor
-from tensorkeep.viewing._numbers import number
+from tensorkeep.viewing._json import number
 from tensorkeep.viewing._work import Outbox
 
 _BATCH_NBYTES: Final = 64 * 2**20

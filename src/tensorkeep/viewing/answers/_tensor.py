@@ -7,7 +7,7 @@ from typing import Any, Final
 from tensorkeep.kinds import Opened
 from tensorkeep.markup import shortened
 from tensorkeep.tensors import LazyTensor
-from tensorkeep.viewing._numbers import number
+from tensorkeep.viewing._json import number
 
 _MAX_CHARS: Final = 1000
 
@@ -15,7 +15,8 @@ _MAX_CHARS: Final = 1000
 def tensor_facts(of: str, t: int, lazy: LazyTensor, opened: Opened, places: dict[str, int]) -> dict[str, Any]:
     """Return what is known of a tensor from headers."""
     alias = opened.aliases.get(lazy.name)
-    span, digest = lazy.span, lazy.digest
+    source, digest = lazy.source, lazy.digest
+    span = lazy.span if any(source is each for each in opened.sources.values()) else None  # else not of its file
     return {
         "of": of,
         "t": t,

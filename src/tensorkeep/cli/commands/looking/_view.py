@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import tensorkeep
-from tensorkeep.cli.inputs import Variant
+from tensorkeep.cli.inputs import Engine, Variant
 from tensorkeep.cli.terminal import show, show_warning
 
 
@@ -34,6 +34,7 @@ def view(
     host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", metavar="NUMBER", help="The port; 0 takes any free one.")] = 0,
     variant: Variant = None,
+    engine: Engine = None,
 ) -> None:
     """Look at a checkpoint in a browser.
 
@@ -43,7 +44,7 @@ def view(
 
     The address holds a secret; without it, nobody can look. Ctrl-C stops.
     """
-    with tensorkeep.viewing.Viewer(path, other, host=host, port=port, variant=variant) as viewer:
+    with tensorkeep.viewing.Viewer(path, other, host=host, port=port, variant=variant, engine=engine) as viewer:
         is_over = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda number, _: _end(is_over, number))
