@@ -20,11 +20,12 @@ import torch.distributed.checkpoint as dcp
 from skorch import NeuralNetClassifier
 
 import tensorkeep
+import tensorkeep.jax
 import tensorkeep.numpy
 import tensorkeep.torch
 from tensorkeep.checkpoint import save_folder, verify_folder
 from tensorkeep.errors import TensorkeepError, UnsupportedError
-from tensorkeep.integrations import accelerate, distributed, lightning, skorch, transformers
+from tensorkeep.integrations import accelerate, distributed, lightning, orbax, skorch, transformers
 from tensorkeep.server import Server
 from tensorkeep.viewing import Viewer
 from tests.support.integrations.skorch.nets import Layers, X, Y
@@ -35,11 +36,12 @@ MODULES = (
     "tensorkeep",
     "tensorkeep.torch",
     "tensorkeep.numpy",
+    "tensorkeep.jax",
     "tensorkeep.server",
     "tensorkeep.viewing",
     *(
         f"tensorkeep.integrations.{name}"
-        for name in ("accelerate", "distributed", "lightning", "skorch", "transformers")
+        for name in ("accelerate", "distributed", "lightning", "orbax", "skorch", "transformers")
     ),
 )
 
@@ -95,6 +97,9 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "tensorkeep.torch.save_file": lambda url: tensorkeep.torch.save_file(TENSORS, f"{url}.safetensors"),
     "tensorkeep.numpy.save_file": lambda url: tensorkeep.numpy.save_file(ARRAYS, f"{url}.safetensors"),
     "tensorkeep.torch.save_model": lambda url: tensorkeep.torch.save_model(Layers(), f"{url}.safetensors"),
+    "tensorkeep.jax.save": lambda url: tensorkeep.jax.save(ARRAYS, url),
+    "tensorkeep.jax.save_async": lambda url: tensorkeep.jax.save_async(ARRAYS, url).result(),
+    "tensorkeep.jax.load": tensorkeep.jax.load,
     "tensorkeep.reshard": lambda url: tensorkeep.reshard(url, f"{url}-resharded"),
     "tensorkeep.merge": lambda url: tensorkeep.merge([url], f"{url}-merged"),
     "tensorkeep.convert": lambda url: tensorkeep.convert(url, f"{url}-converted"),
@@ -149,6 +154,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "accelerate.load_checkpoint_and_dispatch": lambda url: accelerate.load_checkpoint_and_dispatch(
         Layers(), url, device_map={"": "cpu"}, offload_folder=url
     ),
+    "orbax.CheckpointManager": orbax.CheckpointManager,
     "distributed.TensorkeepWriter": lambda url: dcp.save(
         dict(TENSORS), storage_writer=distributed.TensorkeepWriter(url), no_dist=True
     ),
@@ -171,6 +177,7 @@ REFUSED = {
     "skorch.TrainEndCheckpoint",
     "skorch.save_params",
     *(name for name in CALLS if name.startswith("lightning.")),
+    "orbax.CheckpointManager",
     "transformers.from_pretrained",
     "transformers.get_last_checkpoint",
     "transformers.Trainer",
