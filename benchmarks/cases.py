@@ -24,6 +24,7 @@ GROUPS = (
     "remote",
     "serve",
     "distributed",
+    "meshes",
     "ranks",
     "startup",
 )
