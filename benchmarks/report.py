@@ -25,6 +25,7 @@ _HEADINGS = {
     "remote": "From a web server",
     "serve": "Serving",
     "distributed": "Many ranks",
+    "meshes": "JAX on many hosts",
     "ranks": "Planning for many ranks",
     "startup": "Startup",
 }
