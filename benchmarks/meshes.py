@@ -133,6 +133,7 @@ class _Run:
         self.folder = place.folder / "meshes"
         self.folder.mkdir(parents=True, exist_ok=True)
         self.width = place.size(2000, 64)
+        self.n_savers = place.size(4, 2)
 
     def path_of(self, way: str) -> Path:
         return self.folder / way
@@ -144,8 +145,8 @@ class _Run:
         os.sync()
 
     def save(self, way: str) -> None:
-        """Save on four processes, by rows."""
-        _team(4).do(_save, way, self.width, (4, 1), str(self.path_of(way)))
+        """Save by rows."""
+        _team(self.n_savers).do(_save, way, self.width, (4, 1), str(self.path_of(way)))
 
     def restore(self, way: str) -> None:
         """Restore on two processes, in tiles."""
@@ -154,7 +155,7 @@ class _Run:
 
 def _made(place: Place) -> _Run:
     run = _Run(place)
-    _team(4).do(_make, run.width)
+    _team(run.n_savers).do(_make, run.width)
     return run
 
 

@@ -37,6 +37,7 @@ GROUPS = {
     ),
     "serve",
     "distributed",
+    "meshes",
     "ranks",
 }
 
@@ -77,6 +78,7 @@ def test_a_quick_run_measures_every_case_and_leaves_no_file(tmp_path: Path) -> N
         "From a web server",
         "Serving",
         "Many ranks",
+        "JAX on many hosts",
         "Startup",
         "All figures",
     ):
