@@ -25,7 +25,7 @@ const place = Object.fromEntries(["brand", "which", "sections", "browser", "cont
 const opened = new Map(); // checkpoint -> its tree, tensors and facts, as a promise
 const stepsOf = new Map(); // store -> its steps
 const findings = new Map(); // checkpoint and tensor -> what a verification found
-const browser = new Browser(place.browser);
+const browser = new Browser(place.browser, (of, node) => findings.size > 0 && node.places.some((t) => findings.has(`${of} ${t}`)));
 let sides = [];
 let running = new AbortController();
 
@@ -81,8 +81,8 @@ async function show() {
       if (!of) throw new Error("There is no whole checkpoint here yet.");
       const { tree, tensors, facts } = await open(of);
       if (signal.aborted) return;
-      navigation(view, of, tree, await quietly(facts));
-      if (signal.aborted) return;
+      navigation(view, of, tree);
+      facts.then((found) => !signal.aborted && found.has_tree && navigation(view, of, tree, found), () => {});
       if (browser.tensors !== tensors) browser.show(tensors);
       else browser.moved();
       put(PANES[view]({ ...context, tree, tensors, facts }));
@@ -101,14 +101,6 @@ async function show() {
 function put(pane) {
   fill(place.content, pane);
   place.content.scrollTop = 0;
-}
-
-async function quietly(promise) {
-  try {
-    return await promise;
-  } catch {
-    return null;
-  }
 }
 
 function firstView() {

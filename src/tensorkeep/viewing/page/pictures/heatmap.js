@@ -189,7 +189,7 @@ export class Heatmap {
   describe() {
     const [rows, columns] = this.window.ranges();
     const layer = this.layers.at(-1);
-    const part = ([start, stop], n, what) => `${what} ${countText(start)}–${countText(stop - 1)}${stop - start < n ? ` of ${countText(n)}` : ""}`;
+    const part = ([start, stop], n, what) => `${what} ${countText(start)} to ${countText(stop - 1)}${stop - start < n ? ` of ${countText(n)}` : ""}`;
     const steps = layer && !layer.is_exact ? `, every ${ordinal(layer.rows.step)}row and ${ordinal(layer.columns.step)}column` : layer ? ", every value" : "";
     this.readout.textContent = `${part(rows, this.window.n[0], "Rows")}, ${part(columns, this.window.n[1], "columns")}${steps}`;
   }

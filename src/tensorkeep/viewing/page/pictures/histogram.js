@@ -39,7 +39,7 @@ function draw(width, edges, counts, most, isLog, isByPower) {
     lit?.classList.remove("lit");
     readout.textContent = `most: ${countText(most)}`;
   });
-  return svg("svg", { width, height: HEIGHT, class: "histogram" },
+  return svg("svg", { width, height: HEIGHT, class: "histogram", "aria-hidden": "true" },
     readout,
     bars,
     svg("line", { x1: EDGE.left, x2: width - EDGE.right, y1: floor, y2: floor, class: "axis" }),

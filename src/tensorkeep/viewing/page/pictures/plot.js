@@ -57,7 +57,7 @@ function draw(width, series, { height, isLog, isDots, xName = "", marks = [], on
     });
   }
   const xTicks = ticks(...xs, Math.max(2, Math.min(10, Math.floor(width / 90)))).filter((value) => !integers || Number.isInteger(value));
-  return svg("svg", { width, height, class: "plot" },
+  return svg("svg", { width, height, class: "plot", "aria-hidden": "true" },
     yTicks.map((value) => [
       svg("line", { x1: left, x2: width - right, y1: y(value), y2: y(value), class: "grid" }),
       svg("text", { x: left - 6, y: y(value) + 4, class: "tick", "text-anchor": "end" }, tickText(value))]),

@@ -14,12 +14,13 @@ const SMALLEST = 5;
 /** Draw tensors below a module, given by the beginning of their names; `onModule(prefix)`, `onTensor(t)` are clicks. */
 export function treemap(tensors, prefix, { onModule, onTensor }) {
   const map = el("div", { class: "treemap", role: "group", "aria-label": "Map of sizes" });
-  const top = within(tensors, prefix);
+  let top = null;
   let last = "";
   const draw = () => {
     const size = `${map.clientWidth} ${map.clientHeight}`;
     if (size === last || !map.clientWidth) return;
     last = size;
+    top ??= within(tensors, prefix);
     fill(map, boxesOf(tensors, top, map.clientWidth, map.clientHeight, onModule, onTensor));
     map.querySelector("button")?.setAttribute("tabindex", 0);
   };

@@ -11,7 +11,9 @@ const INDENTED = 14; // levels that are shown as such; a name may have thousands
 const ORDERS = { name: "name", size: "size", dtype: "dtype", offset: "place in the file" };
 
 export class Browser {
-  constructor(place) {
+  /** `isFaulty(of, node)` says whether something is wrong with a tensor or in a module. */
+  constructor(place, isFaulty) {
+    this.isFaulty = isFaulty;
     this.search = el("input", { type: "search", id: "search", placeholder: "Search names and dtypes", autocomplete: "off", spellcheck: "false", "aria-label": "Search tensors by name and dtype", "aria-keyshortcuts": "/", maxlength: 500 });
     this.order = el("select", { "aria-label": "Order" }, Object.entries(ORDERS).map(([value, text]) => el("option", { value }, `by ${text}`)));
     this.grouped = el("input", { type: "checkbox", checked: true });
@@ -160,25 +162,37 @@ export class Browser {
     if (!node) return;
     const { tensors } = this;
     const { label, dtype, shape, size } = row.cells;
-    const indent = Math.min(node.level, INDENTED) - 1;
-    row.style.setProperty("--level", indent);
-    row.style.setProperty("--share", node.parent.nbytes ? (node.nbytes / node.parent.nbytes).toFixed(4) : 0);
-    fill(label, marked(nameText(node.label), this.marked));
-    const what = node.isModule ? counted(node.places.length, "tensor") : shapeText(tensors.shape[node.t]);
-    dtype.textContent = node.isModule ? "" : tensors.dtypeOf(node.t);
-    shape.textContent = what;
-    size.textContent = sizeText(node.nbytes);
+    const { name, what, nbytes } = textsOf(tensors, node);
+    const type = node.isModule ? "" : tensors.dtypeOf(node.t);
     const isView = !node.isModule && tensors.views[node.t];
-    row.className = `row ${node.isModule ? (node.isOpen ? "module open" : "module") : isView ? "leaf view" : "leaf"}`;
+    if (this.marked.length) fill(label, marked(name, this.marked));
+    else label.textContent = name;
+    dtype.textContent = type;
+    shape.textContent = what;
+    size.textContent = nbytes;
+    row.style.setProperty("--level", Math.min(node.level, INDENTED) - 1);
+    row.style.setProperty("--share", node.parent.nbytes ? (node.nbytes / node.parent.nbytes).toFixed(3) : 0);
+    const kind = node.isModule ? (node.isOpen ? "module open" : "module") : isView ? "leaf view" : "leaf";
+    set(row, "class", `row ${kind}${this.isFaulty(tensors.of, node) ? " faulty" : ""}`);
     set(row, "aria-level", node.level);
     set(row, "aria-setsize", node.siblings);
     set(row, "aria-posinset", node.order);
     set(row, "aria-expanded", node.isModule ? node.isOpen : null);
     set(row, "aria-selected", !node.isModule && node.t === this.selected);
-    set(row, "aria-label", `${nameText(node.label)}, ${node.isModule ? "module, " : `${tensors.dtypeOf(node.t)}, `}${what}, ${sizeText(node.nbytes)}`);
+    set(row, "aria-label", `${name}, ${type || "module"}, ${what}, ${nbytes}`);
     set(row, "title", node.isModule ? null : nameText(tensors.name[node.t], 1000));
-    row.tabIndex = place === this.focused ? 0 : -1;
+    set(row, "tabindex", place === this.focused ? 0 : -1);
   }
+}
+
+/** Return what is written of a module or a tensor. */
+function textsOf(tensors, node) {
+  node.texts ??= {
+    name: nameText(node.label),
+    what: node.isModule ? counted(node.places.length, "tensor") : shapeText(tensors.shape[node.t]),
+    nbytes: sizeText(node.nbytes),
+  };
+  return node.texts;
 }
 
 /** Return what of the address changes to show a tensor. */
@@ -195,12 +209,16 @@ function makeRow() {
   const cells = { label: el("bdi", { class: "label" }), dtype: el("span", { class: "dtype" }), shape: el("span", { class: "shape" }), size: el("span", { class: "size" }) };
   const row = el("div", { class: "row", role: "treeitem" }, el("span", { class: "twist", "aria-hidden": "true" }), Object.values(cells));
   row.cells = cells;
+  row.set = {};
   return row;
 }
 
-function set(element, name, value) {
-  if (value === null) element.removeAttribute(name);
-  else if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value);
+/** Set an attribute if it is not so already; a row that scrolls by has most of them. */
+function set(row, name, value) {
+  if (row.set[name] === value) return;
+  row.set[name] = value;
+  if (value === null) row.removeAttribute(name);
+  else row.setAttribute(name, value);
 }
 
 /** Mark the words that were searched for. */

@@ -56,18 +56,19 @@ function shown({ rows, first, second, result }, context) {
     b: result.only_in_b.map((t) => ({ name: second.name[t], tb: t, status: "only in B", shapes: [second.shape[t]], dtypes: [second.dtypeOf(t)] })),
     equal: all.filter((row) => row.status === "equal"),
   };
+  const picked = first.find(context.now.pair);
   const detail = el("div", { class: "detail" });
   const listing = el("div");
   const chosen = here().list in lists ? here().list : (Object.keys(lists).find((name) => lists[name].length) ?? "changed");
-  const onPick = (row) => go({ pair: row.name, list: here().list ?? null });
-  const list = (name) => fill(listing, differences(lists[name], { first, second }, onPick));
+  const onPick = (row) => go({ pair: first.handle(row.ta), list: here().list ?? null });
+  const list = (name) => fill(listing, differences(lists[name], { first, second, picked }, onPick));
   list(chosen);
   const options = Object.fromEntries(Object.entries(NAMES).map(([name, text]) => [name, `${text} ${lists[name].length.toLocaleString("en")}`]));
   const tabs = choice("Which tensors", options, chosen, (name) => {
     go({ list: name }, { replace: true });
     list(name);
   });
-  const paired = all.find((row) => row.name === context.now.pair);
+  const paired = all.find((row) => row.ta === picked);
   if (paired) fill(detail, pairPane(paired, { first, second }, context));
   context.announce(`${counted(lists.changed.length, "tensor")} differ`);
   return [

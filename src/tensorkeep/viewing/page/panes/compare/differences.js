@@ -4,13 +4,12 @@ import { el } from "../../base/dom.js";
 import { note } from "../../base/parts.js";
 import { Rows } from "../../base/rows.js";
 import { nameText, numberText, shapeText } from "../../base/texts.js";
-import { here } from "../../base/address.js";
 import { tensorLink } from "../../tree/browser.js";
 
 const WORDS = { differs: "", dtype: "another dtype", shape: "another shape", bits: "other bits, equal numbers", unread: "dtype not known" };
 
 /** Return a list of rows; a click on one that is on both sides calls `onPick(row)`. */
-export function differences(list, { first, second }, onPick) {
+export function differences(list, { first, second, picked }, onPick) {
   if (!list.length) return note("None.");
   const changes = list.map((row) => row.relative).filter((value) => Number.isFinite(value) && value > 0);
   const [low, high] = [Math.min(...changes.slice(-1), 1), Math.max(...changes.slice(0, 1), 1e-12)];
@@ -22,7 +21,7 @@ export function differences(list, { first, second }, onPick) {
     const each = list[at];
     const [name, what, change, largest] = row.cells;
     row.setAttribute("aria-rowindex", at + 1);
-    row.classList.toggle("chosen", here().pair === each.name);
+    row.classList.toggle("chosen", each.tb !== undefined && each.ta === picked);
     const isPair = each.ta !== undefined && each.tb !== undefined;
     name.replaceChildren(isPair ? el("button", { type: "button", class: "name", onclick: () => onPick(each) }, el("bdi", {}, nameText(each.name))) : tensorLink(each.ta === undefined ? second : first, each.ta ?? each.tb));
     what.textContent = words(each);
