@@ -44,10 +44,10 @@ class Picture(NamedTuple):
 
 PICTURES = {
     "steps": Picture("#view=steps", "light"),
-    "tensor": Picture("#view=tensor&of=a:10&tensor=model.layers.0.linear1.weight", "light", (1280, 1000)),
-    "overview": Picture("#view=overview&of=a:10", "dark"),
-    "compare": Picture("#view=compare&a=a:1&b=a:10", "dark"),
-    "small": Picture("#view=tensors&of=a:10", "light", (360, 640)),
+    "tensor": Picture("#view=tensor&of=a:8&tensor=model.layers.0.linear1.weight", "light", (1280, 1000)),
+    "overview": Picture("#view=overview&of=a:8", "dark"),
+    "compare": Picture("#view=compare&a=a:1&b=a:8", "dark"),
+    "small": Picture("#view=tensors&of=a:8", "light", (360, 640)),
 }
 
 
@@ -57,7 +57,7 @@ class Reader(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embedding = nn.Linear(8, 64)
-        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(64, 4, 192, batch_first=True) for _ in range(6))
+        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(64, 4, 192, batch_first=True) for _ in range(4))
         self.head = nn.Linear(8 * 64, 10)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
@@ -70,6 +70,7 @@ class Reader(nn.Module):
 def train(folder: Path) -> None:
     """Train, and keep every epoch."""
     torch.manual_seed(0)
+    torch.set_num_threads(1)  # more are slower for so small a network
     model = Reader()
     model.embedding.requires_grad_(False)  # so steps share it
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
@@ -77,7 +78,7 @@ def train(folder: Path) -> None:
     store = CheckpointStore(
         folder, keep_last=None, keep_best=1, monitor="valid_loss", mode="min", max_shard_size="1MB"
     )
-    for epoch in range(1, 11):
+    for epoch in range(1, 9):
         model.train()
         for batch in torch.arange(N_VALID, len(images)).split(64):
             loss = nn.functional.cross_entropy(model(images[batch]), labels[batch])
@@ -98,7 +99,7 @@ def taken(browser: Browser, url: str, picture: Picture) -> bytes:
     width, height = picture.size
     page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=picture.scheme)
     page.goto(url + picture.at)
-    page.locator("#content .pane").wait_for()
+    page.locator("#content .pane").wait_for(state="attached")
     page.wait_for_load_state("networkidle")
     page.wait_for_timeout(500)  # the last answers are drawn
     image = Image.open(io.BytesIO(page.screenshot()))
