@@ -44,7 +44,7 @@ class Picture(NamedTuple):
 
 PICTURES = {
     "steps": Picture("#view=steps", "light"),
-    "tensor": Picture("#view=tensor&of=a:8&tensor=model.layers.0.linear1.weight", "light", (1280, 1000)),
+    "tensor": Picture("#view=tensor&of=a:8&tensor=model.layers.4.linear1.weight", "light", (1280, 1000)),
     "overview": Picture("#view=overview&of=a:8", "dark"),
     "compare": Picture("#view=compare&a=a:1&b=a:8", "dark"),
     "small": Picture("#view=tensors&of=a:8", "light", (360, 640)),
@@ -57,7 +57,7 @@ class Reader(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embedding = nn.Linear(8, 64)
-        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(64, 4, 192, batch_first=True) for _ in range(4))
+        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(64, 4, 192, batch_first=True) for _ in range(6))
         self.head = nn.Linear(8 * 64, 10)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
@@ -72,11 +72,12 @@ def train(folder: Path) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)  # more are slower for so small a network
     model = Reader()
-    model.embedding.requires_grad_(False)  # so steps share it
+    for part in (model.embedding, *model.layers[:2]):
+        part.requires_grad_(False)  # so steps share them
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
     images, labels = load_images()
     store = CheckpointStore(
-        folder, keep_last=None, keep_best=1, monitor="valid_loss", mode="min", max_shard_size="1MB"
+        folder, keep_last=None, keep_best=1, monitor="valid_loss", mode="min", max_shard_size="200kB"
     )
     for epoch in range(1, 9):
         model.train()

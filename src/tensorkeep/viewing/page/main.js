@@ -5,7 +5,7 @@ import { go, here, onMove } from "./base/address.js";
 import { el, fill } from "./base/dom.js";
 import { linkAs } from "./base/links.js";
 import { message, progressBar } from "./base/parts.js";
-import { nameText } from "./base/texts.js";
+import { nameText, shortPath } from "./base/texts.js";
 import { about } from "./panes/about.js";
 import { check } from "./panes/check.js";
 import { compare } from "./panes/compare/compare.js";
@@ -19,7 +19,7 @@ import { Tensors } from "./tree/tensors.js";
 
 const PANES = { overview, tensors: overview, tensor: tensorPane, files, about, state, check };
 const TITLES = { overview: "Overview", tensors: "Tensors", files: "Files", about: "Metadata", state: "State", check: "Check" };
-const SHOWN = ["view", "of", "tensor", "map", "a", "b", "pair"]; // parts of the address that change what is shown
+const SHOWN = ["view", "of", "store", "tensor", "map", "a", "b", "pair"]; // parts of the address that change what is shown
 
 const place = Object.fromEntries(["brand", "which", "sections", "browser", "content", "status"].map((id) => [id, document.getElementById(id)]));
 const opened = new Map(); // checkpoint -> its tree, tensors and facts, as a promise
@@ -126,21 +126,22 @@ function checkpoints() {
   });
 }
 
-function shortPath(path) {
-  return path.replace(/[/\\]+$/, "").split(/[/\\]/).slice(-2).join("/");
-}
-
 /** Show where one can go: the comparison, the steps, and the parts of the checkpoint. */
 function navigation(view, of, tree = null, facts = null) {
   const isNow = (name) => view === name || (name === "tensors" && view === "tensor");
-  const item = (name, text, changes) => linkAs({ "aria-current": isNow(name) ? "page" : null, class: name }, { view: name, ...changes }, text);
+  const item = (name, text, changes, isShown = true) => linkAs({ "aria-current": isShown && isNow(name) ? "page" : null, class: name }, { view: name, ...changes }, text);
   const list = checkpoints();
   const many = [];
-  if (sides.some((side) => side.is_store)) many.push(item("steps", "Steps", { tensor: null, pair: null, map: null }));
+  const stores = sides.filter((side) => side.is_store);
+  for (const side of stores) {
+    const isAlone = stores.length === 1;
+    const isShown = (here().store ?? stores[0].of) === side.of;
+    many.push(item("steps", isAlone ? "Steps" : `Steps of ${side.of.toUpperCase()}`, { store: isAlone ? null : side.of, tensor: null, pair: null, map: null }, isShown));
+  }
   if (list.length > 1) many.push(item("compare", "Compare", { tensor: null, map: null }));
   const select = el("select", { "aria-label": "Checkpoint", onchange: () => go({ of: select.value, view: ["compare", "steps"].includes(view) ? "overview" : view, map: null, q: null }) }, list.map((each) => el("option", { value: each.of, selected: each.of === of }, nameText(each.text, 60))));
   const parts = Object.entries(TITLES).filter(([name]) => of && (name !== "state" || facts?.has_tree));
-  fill(place.which, list.length > 1 ? select : el("bdi", { class: "path", title: tree ? nameText(tree.path, 1000) : null }, nameText(shortPath(tree?.path ?? sides[0]?.path ?? ""), 80)));
+  fill(place.which, list.length > 1 ? select : el("bdi", { class: "path", title: tree ? nameText(tree.path, 1000) : null }, nameText(shortPath(tree?.path ?? sides[0]?.path ?? "", tree?.index), 80)));
   fill(place.sections, many, many.length > 0 && el("span", { class: "divider", "aria-hidden": "true" }), parts.map(([name, text]) => item(name, text, name === "overview" ? { tensor: null, map: null } : { tensor: null })));
   place.sections.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
 }

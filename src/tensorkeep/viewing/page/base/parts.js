@@ -1,7 +1,7 @@
 // Pieces that all panes are made of: cards, facts, choices, progress, messages.
 
 import { el, fill } from "./dom.js";
-import { durationText, sizeText } from "./texts.js";
+import { counted, durationText, sizeText } from "./texts.js";
 
 let n_titles = 0;
 
@@ -43,8 +43,9 @@ export function badge(text, kind = "") {
   return el("span", { class: `badge ${kind}` }, text);
 }
 
-/** Return a bar that shows how far work is, with its speed. */
-export function progressBar(what) {
+/** Return a bar that shows how far work is, with its speed; `unit` is what is counted, by default bytes. */
+export function progressBar(what, unit = "") {
+  const amount = (n) => (unit ? counted(Math.round(n), unit) : sizeText(n));
   const bar = el("progress", { max: 1, "aria-label": what });
   const text = el("span", {}, `${what} …`);
   const begun = performance.now();
@@ -55,8 +56,8 @@ export function progressBar(what) {
       const seconds = (performance.now() - begun) / 1000;
       if (total) bar.value = done / total;
       text.textContent = total
-        ? `${what}: ${sizeText(done)} of ${sizeText(total)}${seconds > 0.5 ? `, ${sizeText(done / seconds)}/s, ${durationText(seconds)}` : ""}`
-        : `${what}: ${sizeText(done)}`;
+        ? `${what}: ${amount(done)} of ${amount(total)}${seconds > 0.5 ? `, ${amount(done / seconds)}/s, ${durationText(seconds)}` : ""}`
+        : `${what}: ${amount(done)}`;
     },
     wait() {
       text.textContent = `${what}: waits for other work`;
@@ -65,8 +66,8 @@ export function progressBar(what) {
 }
 
 /** Do work in a place of the page: its progress, then what `show` makes of the result, or its error. */
-export async function during(place, what, run, show) {
-  const bar = progressBar(what);
+export async function during(place, what, run, show, unit) {
+  const bar = progressBar(what, unit);
   fill(place, bar.element);
   place.setAttribute("aria-busy", "true");
   try {

@@ -72,6 +72,13 @@ export function durationText(seconds) {
   return seconds < 10 ? `${seconds.toFixed(1)} s` : seconds < 100 ? `${Math.round(seconds)} s` : `${Math.round(seconds / 60)} min`;
 }
 
+/** Return the end of a path; an index stands for its directory. */
+export function shortPath(path, index = null) {
+  const parts = path.split(/[/\\]/).filter(Boolean);
+  if (index && parts.length > 1 && parts.at(-1) === index) parts.pop();
+  return parts.slice(-2).join("/") || path;
+}
+
 export function shortText(text, limit) {
   return text.length <= limit ? text : `${text.slice(0, limit)}… (${countText(text.length)} characters)`;
 }

@@ -31,7 +31,7 @@ function cardsOf(found) {
   if (found.attributes.length) cards.push(card("Header", { wide: true }, pairs("Keys of the header", found.attributes)));
   if (found.strings.length) cards.push(card("Texts", { wide: true }, pairs("Arrays of texts", found.strings)));
   if (found.splits.length) cards.push(card("In pieces", {}, table("Tensors in pieces", ["tensor", ["pieces", "number"]], found.splits.map(([name, n]) => [mono(name), countText(n)]))));
-  for (const file of found.beside) cards.push(card(nameText(file.name), { wide: true, tools: copyButton(file.text, nameText(file.name)) }, json(file.text), file.is_cut && note("This is its beginning.")));
+  for (const file of found.beside) cards.push(card(nameText(file.name), { wide: true, tools: copyButton(file.text, nameText(file.name)) }, json(file.text)));
   return cards;
 }
 

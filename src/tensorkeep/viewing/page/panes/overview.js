@@ -3,7 +3,7 @@
 import { go, here } from "../base/address.js";
 import { el, fill } from "../base/dom.js";
 import { badge, card, facts, note } from "../base/parts.js";
-import { countText, counted, nameText, shareText, sizeText } from "../base/texts.js";
+import { countText, counted, nameText, shareText, shortPath, sizeText } from "../base/texts.js";
 import { treemap } from "../pictures/treemap.js";
 import { tensorAddress } from "../tree/browser.js";
 import { link } from "../base/links.js";
@@ -15,13 +15,14 @@ export function overview({ tree, tensors, facts: asked }) {
   asked.then((found) => fill(concerns, concernsOf(tree, found)), () => {});
   return el("div", { class: "pane overview" },
     el("header", { class: "title" },
-      el("h1", {}, el("bdi", {}, nameText(tree.path))),
+      el("h1", {}, el("bdi", {}, nameText(shortPath(tree.path, tree.index)))),
       el("p", { class: "chips" }, badge(tree.form, "form"), badge(counted(tree.n_tensors, "tensor")), badge(`${countText(tree.n_elements)} numbers`), badge(sizeText(tree.nbytes)))),
     concerns,
     mapCard(tensors),
     el("div", { class: "cards" },
       dtypesCard(tree),
       card("Facts", {}, facts([
+        ["Path", el("bdi", { class: "mono" }, nameText(tree.path, 400)), "wide"],
         ["Index", tree.index && el("bdi", { class: "mono" }, nameText(tree.index))],
         ["Files", link({ view: "files" }, counted(tree.files.length, "file"))],
         ["Size on disk", sizeText(tree.file_nbytes)],

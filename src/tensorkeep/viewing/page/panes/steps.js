@@ -24,8 +24,9 @@ export function steps(context) {
 function contents(found, context, load) {
   const list = [...found.steps].sort((one, other) => one.step - other.step);
   if (!list.length) return note("There are no steps yet.");
+  const { monitor, mode } = found.rules ?? {};
   const plots = found.metric_names.slice(0, 12).map((name) => metricCard(name, list, context));
-  return [plots.length > 0 && el("div", { class: "cards" }, plots), tableCard(list, found, context, load)];
+  return [monitor && note("The best step has the ", mode === "max" ? "highest " : "lowest ", el("bdi", { class: "mono" }, nameText(monitor)), "."), plots.length > 0 && el("div", { class: "cards" }, plots), tableCard(list, found, context, load)];
 }
 
 function metricCard(name, list, context) {

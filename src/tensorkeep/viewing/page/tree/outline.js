@@ -4,6 +4,7 @@ import { childrenOf, topOf } from "./modules.js";
 
 const FEW = 400; // tensors found by a search that are all shown at once
 const AT_FIRST = 14; // rows that are opened at first, the largest modules first
+const NOT_TOO_MANY = 40; // parts of a module that is opened so
 
 export class Outline {
   constructor(tensors, { places = tensors.all, order = "name", isFlat = false, isFound = false } = {}) {
@@ -50,7 +51,7 @@ export class Outline {
 
   openLargest() {
     while (this.rows.length < AT_FIRST) {
-      const closed = this.rows.filter((node) => node.isModule && !node.isOpen);
+      const closed = this.rows.filter((node) => node.isModule && !node.isOpen && this.in(node).length <= NOT_TOO_MANY);
       if (!closed.length) return;
       this.toggle(this.rows.indexOf(closed.reduce((one, other) => (other.nbytes > one.nbytes ? other : one))));
     }

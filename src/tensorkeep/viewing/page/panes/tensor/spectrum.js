@@ -14,7 +14,7 @@ export function spectrumCard(slice, asked, context) {
   const run = () => {
     request = new AbortController();
     const signal = AbortSignal.any([request.signal, context.signal]);
-    during(place, "Computing", (meanwhile) => work("spectrum", { ...asked, ...slice.parameters }, { signal, ...meanwhile }), (result) => drawn(result));
+    during(place, "Computing", (meanwhile) => work("spectrum", { ...asked, ...slice.parameters }, { signal, ...meanwhile }), (result) => drawn(result), "row");
   };
   const offer = () => {
     request?.abort();
