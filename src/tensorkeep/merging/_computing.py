@@ -39,8 +39,7 @@ def merged(
         _check_shapes(name, tensors)
         if not all(lazy.is_floating_point for lazy in tensors):
             return _CHOSEN.get(integers) or partial(_the_same, name)
-        wide = BY_NAME["F64" if any(lazy.dtype == "F64" for lazy in tensors) else "F32"]
-        return partial(_in_wide, merge_of(name), wide, BY_NAME[tensors[0].dtype])
+        return in_wide(merge_of(name), tensors)
 
     return combine_each(compute_of, models, scope=scope, framework="numpy")
 
@@ -54,6 +53,12 @@ def _check_shapes(name: str, tensors: Sequence[LazyTensor]) -> None:
             found=" and ".join(str(list(lazy.shape)) for lazy in tensors),
             hint="Drop it from each (`.drop(name)`) and take it from one model, or bring it to one shape with `.map`",
         )
+
+
+def in_wide(merge: Merge, tensors: Sequence[LazyTensor]) -> Callable[..., Numbers]:
+    """Return a function of tensors as they are stored: in F64 if one is, else F32, rounded to the first's dtype."""
+    wide = BY_NAME["F64" if any(lazy.dtype == "F64" for lazy in tensors) else "F32"]
+    return partial(_in_wide, merge, wide, BY_NAME[tensors[0].dtype])
 
 
 def _in_wide(merge: Merge, wide: DType, narrow: DType, *stored: Any) -> Numbers:

@@ -20,7 +20,7 @@
 from tensorkeep.tensors.lazy._assembled import AssembledReader, PlacedPiece, assemble
 from tensorkeep.tensors.lazy._bytes import stored_bytes
 from tensorkeep.tensors.lazy._combine import combine, combine_each
-from tensorkeep.tensors.lazy._computed import Scope
+from tensorkeep.tensors.lazy._computed import Scope, computed_tensor
 from tensorkeep.tensors.lazy._explain import MemoryUse, explain
 from tensorkeep.tensors.lazy._html import tensors_html
 from tensorkeep.tensors.lazy._lazy import LazyTensor
@@ -52,6 +52,7 @@ __all__ = [
     "chosen_names",
     "combine",
     "combine_each",
+    "computed_tensor",
     "explain",
     "load_sharing",
     "load_together",

@@ -1,0 +1,159 @@
+"""An adapter added to its base model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import closing
+from functools import partial
+from math import prod
+from typing import Any, Final
+
+import msgspec
+
+from tensorkeep.errors import DtypeError, FormatError, RefusedError, UnsupportedError
+from tensorkeep.merging._computing import Merge, Numbers, in_wide
+from tensorkeep.merging.lora._names import Change, changes_of
+from tensorkeep.merging.lora._settings import LoraSettings, parse_settings
+from tensorkeep.merging.lora._sums import plus, with_magnitude, with_product
+from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView, computed_tensor
+from tensorkeep.transport import ByteRange, join, open_source, split
+
+_NAME: Final = "adapter_config.json"
+_MAX_NBYTES: Final = 2**20
+
+
+def add_lora(
+    base: LazyTensors, adapter: LazyTensors, *, settings: str | os.PathLike[str] | Mapping[str, Any] | None = None
+) -> TensorView:
+    """Add a LoRA adapter of peft to the model that it was trained on.
+
+        with tensorkeep.open("base/") as base, tensorkeep.open("adapter/") as adapter:
+            tensorkeep.save_checkpoint(add_lora(base, adapter), "merged/")
+
+    Linear layers, embeddings and convolutions are known, also with rsLoRA, DoRA (of linear layers), patterns of
+    alpha, biases, and modules that the adapter has as a whole. A tensor of the adapter that is not used is an error.
+    Hu et al., "LoRA", 2021 (arXiv:2106.09685); Liu et al., "DoRA", 2024 (arXiv:2402.09353). These are the numbers of
+    peft's `merge_and_unload`, which rounds halves twice; here they are rounded once.
+
+    Args:
+        base: An open file, checkpoint or view. Its names may lack a prefix that the adapter has, such as
+            `transformer.`, or have one more.
+        adapter: The adapter's tensors, by peft's names, opened for the same framework.
+        settings: `adapter_config.json`, or what is in it; the file beside the adapter if None.
+
+    Returns:
+        A view of the base model with changed weights, which are computed by rows in F32 (F64 where the base has it)
+        when they are read, in the base's dtypes.
+
+    Raises:
+        TensorNotFoundError: If a tensor of the adapter has no place in the base model (also a KeyError).
+        RefusedError: If shapes do not fit.
+        FormatError: If these are no settings of an adapter.
+        UnsupportedError: If the adapter is of another kind, whose numbers are not known here.
+        DtypeError: If a tensor that changes is not floating point, or packs elements into bytes (F4, F6).
+        TransportError: If the settings cannot be read.
+    """
+    path, text = _text_of(settings, adapter)
+    parsed = parse_settings(text, path)
+    changes = changes_of(adapter, base, parsed, adapter.path)
+    changed = {name: _changed(name, change, base, adapter, parsed) for name, change in changes.items()}
+    metadata = base.metadata if base.has_metadata else None
+    state = base.state if changed.keys() <= base.keys() else None
+    return TensorView({**base, **changed}, path=base.path, metadata=metadata, state=state)
+
+
+def _text_of(settings: str | os.PathLike[str] | Mapping[str, Any] | None, adapter: LazyTensors) -> tuple[str, bytes]:
+    if isinstance(settings, Mapping):
+        return adapter.path, msgspec.json.encode(settings)
+    path = join(split(adapter.path)[0], _NAME) if settings is None else os.fspath(settings)
+    with closing(open_source(path, backend="pread")) as source:
+        if source.nbytes > _MAX_NBYTES:
+            raise FormatError(
+                "the settings of an adapter are too large",
+                path=path,
+                expected=f"at most {_MAX_NBYTES:,} bytes",
+                found=f"{source.nbytes:,}",
+            )
+        return path, bytes(source.read(ByteRange(0, source.nbytes)))
+
+
+def _changed(
+    name: str, change: Change, base: LazyTensors, adapter: LazyTensors, settings: LoraSettings
+) -> LazyTensor:
+    if change.whole is not None:
+        return _replaced(name, adapter[change.whole], base)
+    weight = base[name]
+    if change.bias is not None:
+        rank = adapter[change.bias.removesuffix("bias") + "weight"].shape[1]
+        return _computed(name, partial(plus, settings.scale(change.layer, rank)), weight, adapter[change.bias])
+    a, b = adapter[change.a or ""], adapter[change.b or ""]
+    scale = settings.scale(change.layer, a.shape[0] if a.shape else 0)
+    is_turned = _is_turned(name, weight, a, b, prefers=change.is_embedding or settings.fan_in_fan_out)
+    left, right = (_turned(a), _turned(b)) if is_turned else (b, a)
+    if change.magnitude is None:
+        return _computed(name, partial(with_product, scale, right), weight, left)
+    if is_turned or weight.ndim != 2:
+        raise UnsupportedError(
+            f"the change of tensor `{name}` is not known here",
+            tensor=name,
+            expected="DoRA of a linear layer",
+            found="DoRA of an embedding, a convolution or a transposed weight",
+            hint="Merge the adapter with peft",
+        )
+    return _computed(name, partial(with_magnitude, scale, right), weight, left, adapter[change.magnitude])
+
+
+def _computed(name: str, compute: Merge, weight: LazyTensor, *others: LazyTensor) -> LazyTensor:
+    inputs = (weight, *others)
+    for lazy in inputs:
+        if not lazy.is_floating_point:
+            raise DtypeError(
+                f"tensor `{name}` cannot be changed by an adapter",
+                tensor=name,
+                expected="floating-point numbers",
+                found=f"{lazy.dtype} in `{lazy.name}`",
+                hint=".dequantize() of the base model gives numbers" if lazy.is_quantized else None,
+            )
+    return computed_tensor(name, in_wide(compute, inputs), inputs, scope="rows", framework="numpy")
+
+
+def _replaced(name: str, whole: LazyTensor, base: LazyTensors) -> LazyTensor:
+    if name not in base:
+        return whole.renamed(name)
+    if base[name].shape != whole.shape:
+        raise _misfit(name, base[name], whole)
+    return _computed(name, _second, base[name], whole)  # in the base's dtype and framework
+
+
+def _is_turned(name: str, weight: LazyTensor, a: LazyTensor, b: LazyTensor, *, prefers: bool) -> bool:
+    """Say whether a weight is (inputs, outputs), as in embeddings and GPT-2; refuse factors that do not fit."""
+    if min(a.ndim, b.ndim) >= 2 and a.shape[0] == b.shape[1] == prod(b.shape[1:]):
+        fits = {False: (b.shape[0], *a.shape[1:]), True: (prod(a.shape[1:]), b.shape[0])}
+        for is_turned in (prefers, not prefers):
+            if fits[is_turned] == weight.shape:
+                return is_turned
+    raise _misfit(name, weight, a, b)
+
+
+def _misfit(name: str, weight: LazyTensor, *parts: LazyTensor) -> RefusedError:
+    return RefusedError(
+        f"the adapter does not fit tensor `{name}`",
+        tensor=name,
+        expected=f"a change of {list(weight.shape)}",
+        found=" and ".join(f"`{part.name}` {list(part.shape)}" for part in parts),
+        hint="The adapter is of another model",
+    )
+
+
+def _second(_: Numbers, whole: Numbers) -> Numbers:
+    return whole
+
+
+def _turned(lazy: LazyTensor) -> LazyTensor:
+    shape = lazy.shape[::-1]
+    return computed_tensor(lazy.name, _transposed, (lazy,), scope="tensor", shape=shape, framework="numpy")
+
+
+def _transposed(array: Numbers) -> Numbers:
+    return array.T
