@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from tensorkeep.viewing import Viewer
 from tests.support.browser import running_chromium
@@ -20,6 +20,7 @@ NO_ANSWER = "net::ERR_ABORTED"
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     """One browser for all tests of a module; other modules may want event loops of their own."""
+    expect.set_options(timeout=30_000)  # a busy machine
     with running_chromium() as browser:
         yield browser
 
@@ -47,7 +48,7 @@ class Looker:
         context = self._browser.new_context(viewport={"width": width, "height": height}, **options)
         self._stack.callback(context.close)
         page = context.new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(60_000)
         page.on("console", lambda message: self._said(message.type, message.text))
         page.on("pageerror", lambda error: self.faults.append(str(error)))
         page.on("requestfailed", lambda request: self._failed(request.url, request.failure))

@@ -9,7 +9,7 @@ import { tensorLink } from "../tree/browser.js";
 export function files({ tree, tensors }) {
   const within = tree.files.map(() => []);
   for (const t of tensors.all) within[tensors.file[t]]?.push(t);
-  const most = Math.max(...tree.files.map((file) => Number(file.nbytes) || 0), 1);
+  const most = tree.files.reduce((largest, file) => Math.max(largest, Number(file.nbytes) || 0), 1);
   const list = el("div", { class: "files" }, tree.files.slice(0, 2000).map((file, at) => fileOf(file, within[at], tensors, most, tree)));
   return el("div", { class: "pane" },
     el("header", { class: "title" }, el("h1", {}, "Files"), el("p", { class: "dim" }, `${counted(tree.files.length, "file")}, ${sizeText(tree.file_nbytes)}`)),

@@ -34,7 +34,7 @@ async function comparison(a, b, signal, meanwhile) {
   const key = JSON.stringify([a, b]);
   if (!compared.has(key)) {
     const rows = [];
-    const result = await work("compare", { a, b }, { signal, ...meanwhile, onRows: (more) => rows.push(...more) });
+    const result = await work("compare", { a, b }, { signal, ...meanwhile, onRows: (more) => more.forEach((row) => rows.push(row)) });
     compared.set(key, { rows, result });
   }
   return compared.get(key);

@@ -6,6 +6,7 @@ import { nameText, numberText } from "../../base/texts.js";
 import { plot } from "../../pictures/plot.js";
 
 const MOST = 8; // kinds of tensors with a color of their own
+const MOST_POINTS = 2000; // of a stack, the largest changes
 const NUMBER = /(^|[./_])(\d{1,6})(?=[./_]|$)/;
 const OPTIMIZER = /^optimi[sz]er/;
 
@@ -21,7 +22,7 @@ export function layerPlot(rows, onPick) {
     note("Relative change is the norm of B − A, divided by the norm of A. A point opens its tensor."));
 }
 
-/** Return stacks of several layers as `[name, layers]`: models before optimizers, the largest first. */
+/** Return stacks of several layers as `[name, layers]`: models before optimizers, the largest first. The rows are, too. */
 function stacksOf(rows) {
   const stacks = new Map();
   for (const row of rows) {
@@ -30,7 +31,7 @@ function stacksOf(rows) {
     const name = row.name.slice(0, found.index) || "layers";
     const kind = row.name.slice(found.index + found[0].length).replace(/^[./_]/, "") || name;
     if (!stacks.has(name)) stacks.set(name, []);
-    stacks.get(name).push({ kind, layer: Number(found[2]), row });
+    if (stacks.get(name).length < MOST_POINTS) stacks.get(name).push({ kind, layer: Number(found[2]), row });
   }
   const isLater = ([name]) => (OPTIMIZER.test(name) ? 1 : 0);
   return [...stacks]
@@ -41,7 +42,10 @@ function stacksOf(rows) {
 
 function drawn(layers, onPick) {
   const kinds = new Map();
-  for (const each of layers) kinds.set(each.kind, [...(kinds.get(each.kind) ?? []), each]);
+  for (const each of layers) {
+    if (!kinds.has(each.kind)) kinds.set(each.kind, []);
+    kinds.get(each.kind).push(each);
+  }
   const ordered = [...kinds].sort(([, one], [, other]) => other.length - one.length || median(other) - median(one));
   const groups = ordered.slice(0, MOST);
   const rest = ordered.slice(MOST).flatMap(([, points]) => points);
