@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from tests.support.meshes import key_values
-from tests.support.meshes.jax_processes import JaxProcesses
+from tests.support.meshes.jax_processes import shared
 
 
 def test_two_processes_share_values() -> None:
-    with JaxProcesses(2) as two:
-        first, second = two.run(key_values.exchange)
+    first, second = shared(2).run(key_values.exchange)
 
     assert first["found before"] is None
     assert first["large"] == second["large"] == 2**20
@@ -19,8 +18,7 @@ def test_two_processes_share_values() -> None:
 
 
 def test_an_installed_jax_has_what_is_used() -> None:
-    with JaxProcesses(1) as alone:
-        (said,) = alone.run(key_values.without_a_job)
+    (said,) = shared(1).run(key_values.without_a_job)
 
     assert said["lacking"] == []
     assert "expected jax.distributed.initialize() in all processes" in said["refused"]

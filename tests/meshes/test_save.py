@@ -5,29 +5,27 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import tensorkeep
 from tests.support.meshes import mesh_saves
-from tests.support.meshes.jax_processes import Failed, JaxProcesses, Killed
+from tests.support.meshes.jax_processes import Failed, JaxProcesses, Killed, shared
+from tests.support.remote.fault_server import FaultServer
 from tests.support.soak import SEED, rounds
 
 N_KILLS = rounds(1, 30)
 
 
-@pytest.fixture(scope="module")
-def two() -> Iterator[JaxProcesses]:
-    with JaxProcesses(2) as processes:
-        yield processes
+@pytest.fixture
+def two() -> JaxProcesses:
+    return shared(2)
 
 
-@pytest.fixture(scope="module")
-def alone() -> Iterator[JaxProcesses]:
-    with JaxProcesses(1) as process:
-        yield process
+@pytest.fixture
+def alone() -> JaxProcesses:
+    return shared(1)
 
 
 @pytest.mark.parametrize("shape", [(2, 2), (4, 1), (1, 4)])
@@ -111,6 +109,27 @@ def test_one_process_with_several_devices_saves_and_loads_shards(alone: JaxProce
     alone.run(mesh_saves.load_state, tmp_path / "ck", (2, 1), 7)
 
     assert mesh_saves.number_in(tmp_path / "ck") == 7
+
+
+def test_what_one_process_cannot_save_all_refuse(two: JaxProcesses, tmp_path: Path) -> None:
+    first, second = two.run(mesh_saves.save_differing, tmp_path / "ck", (2, 2), "fails")
+
+    assert second.startswith("StateError: ")
+    assert first.startswith("StateError: rank 1: ")
+    assert "step" in first
+    two.run(mesh_saves.save_state, tmp_path / "ck", (2, 2), 1)
+    assert mesh_saves.number_in(tmp_path / "ck") == 1
+
+
+def test_a_server_sends_each_process_its_shards(two: JaxProcesses, tmp_path: Path) -> None:
+    two.run(mesh_saves.save_large, tmp_path / "ck", (2, 2), 12 * 2**20)
+    files = {f"ck/{path.name}": path.read_bytes() for path in (tmp_path / "ck").iterdir()}
+    with FaultServer(files) as server:
+        index = next(name for name in files if name.endswith(".json"))
+        own = sum(two.run(mesh_saves.load_rows, server.url + index, (4, 1)))
+        sent = sum(request.nbytes for request in server.requests)
+
+    assert own <= sent <= 1.1 * own + 2**20  # index and headers, twice
 
 
 def kill_one_while_saving(path: Path, ready: Path, seconds: float, number: int) -> int:

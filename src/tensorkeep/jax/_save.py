@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import jax
@@ -76,7 +77,7 @@ def save(
     target = check_target(path)
     if _spans_processes(state):
         options = _options(max_shard_size, metadata=metadata, durable=durable, align=align)
-        save_together(prepare(state, ties=ties), path, options)
+        save_together(partial(prepare, state, ties=ties), path, options)
     elif target.endswith(".safetensors") and not os.path.isdir(target):
         save_file(state, path, metadata=metadata, ties=ties, durable=durable, progress=progress, align=align)
     else:
@@ -132,7 +133,7 @@ def save_async(
     state = capture(tree)
     if _spans_processes(state):
         options = _options(_SHARD_SIZE, metadata=metadata, durable=durable, align=align)
-        return save_together_async(prepare(state, ties=ties), path, options, max_waiting=max_waiting)
+        return save_together_async(partial(prepare, state, ties=ties), path, options, max_waiting=max_waiting)
     return save_state_async(
         state,
         path,

@@ -16,13 +16,11 @@ with tensorkeep.errors.importing(jax="jax"):
 
 from tensorkeep.meshes._load import load_shards, put
 from tensorkeep.meshes._save import TogetherSave, save_together, save_together_async
-from tensorkeep.meshes._save_plan import SharedPlan, plan_together, spans_processes
+from tensorkeep.meshes._save_plan import spans_processes
 
 __all__ = [
-    "SharedPlan",
     "TogetherSave",
     "load_shards",
-    "plan_together",
     "put",
     "save_together",
     "save_together_async",

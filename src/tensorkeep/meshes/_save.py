@@ -9,8 +9,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
 from typing import Final
@@ -35,11 +35,12 @@ _numbers = count()
 class TogetherSave:
     """A save as this process takes part in it. Made in the order of the saves, by the calling thread."""
 
-    def __init__(self, plan: SharedPlan, *, timeout_s: float = TIMEOUT_S) -> None:
-        self._plan = plan
+    def __init__(self, make: Callable[[], Prepared], *, timeout_s: float = TIMEOUT_S) -> None:
         self._store = CoordinationService(f"tensorkeep/{next(_numbers)}")
         self._ranks = Rendezvous(self._store, jax.process_index(), jax.process_count(), timeout_s)
         self._save: RankSave | None = None
+        with self._telling():
+            self._plan = plan_together(make())
 
     def in_background(
         self,
@@ -61,7 +62,7 @@ class TogetherSave:
     def run(self, coordinate: Callable[[Prepared], None], options: SaveOptions) -> None:
         """Take part; on the first process, `coordinate` is called, which calls `write`."""
         ranks, plan = self._ranks, self._plan
-        try:
+        with self._telling():
             ranks.put(f"sums/{ranks.rank}", msgspec.msgpack.encode(plan.sums))
             if ranks.rank == 0:
                 self._compare()
@@ -75,11 +76,17 @@ class TogetherSave:
             ranks.barrier("done")
             if self._store.count("left", 1) == ranks.n_ranks:
                 self._store.remove_all()
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Tell the others of an error here, and clean up; an error that is theirs is raised in its place."""
+        try:
+            yield
         except BaseException as error:
             first = None
             # Before the clean-up, which may take long: the other processes wait for this one.
             with suppress(Exception):  # the service may be gone with the process that had it
-                first = ranks.fail(error)
+                first = self._ranks.fail(error)
             if self._save is not None:
                 self._save.abandon()
             if first is not None and isinstance(error, Exception):
@@ -127,20 +134,20 @@ def _difference(plan: SharedPlan, theirs: Sums, rank: int) -> StateError:
     )
 
 
-def save_together(prepared: Prepared, path: str | os.PathLike[str], options: SaveOptions) -> None:
+def save_together(make: Callable[[], Prepared], path: str | os.PathLike[str], options: SaveOptions) -> None:
     """Save a state of arrays over several processes to a directory; called by all processes."""
     refuse_file_name(directory := check_target(path))
-    save = TogetherSave(plan_together(prepared))
+    save = TogetherSave(make)
     save.run(partial(save.write, path=directory, options=options), options)
 
 
 def save_together_async(
-    prepared: Prepared, path: str | os.PathLike[str], options: SaveOptions, *, max_waiting: int = 0
+    make: Callable[[], Prepared], path: str | os.PathLike[str], options: SaveOptions, *, max_waiting: int = 0
 ) -> SaveHandle:
     """Copy what this process writes, and save it in the background; called by all processes."""
     refuse_file_name(target := check_target(path))
     if not is_remote(target):
         target = os.path.join(os.getcwd(), target)
-    save = TogetherSave(plan_together(prepared))
+    save = TogetherSave(make)
     coordinate = partial(save.write, path=target, options=options)
     return save.in_background(coordinate, options, path=target, max_waiting=max_waiting)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,13 +10,12 @@ import pytest
 import tensorkeep
 from tests.support.integrations.orbax import manager_runs
 from tests.support.integrations.orbax.manager_runs import ORBAX, OURS
-from tests.support.meshes.jax_processes import JaxProcesses
+from tests.support.meshes.jax_processes import JaxProcesses, shared
 
 
-@pytest.fixture(scope="module")
-def alone() -> Iterator[JaxProcesses]:
-    with JaxProcesses(1) as process:
-        yield process
+@pytest.fixture
+def alone() -> JaxProcesses:
+    return shared(1)
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
@@ -64,11 +62,10 @@ def test_what_cannot_be_done_is_said(alone: JaxProcesses, tmp_path: Path) -> Non
 
 
 def test_two_processes_save_steps_together(tmp_path: Path) -> None:
-    with JaxProcesses(2) as two:
-        now, later = (
-            two.run(manager_runs.train, OURS, str(tmp_path / str(asynchronous)), (2, 2), asynchronous)
-            for asynchronous in (False, True)
-        )
+    now, later = (
+        shared(2).run(manager_runs.train, OURS, str(tmp_path / str(asynchronous)), (2, 2), asynchronous)
+        for asynchronous in (False, True)
+    )
 
     assert now == later
     assert now[0] == now[1]

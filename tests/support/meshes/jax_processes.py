@@ -1,10 +1,11 @@
-"""Real processes of one jax job, with two devices of the CPU each and gloo between them, which live for a module.
+"""Real processes of one jax job, with two devices of the CPU each and gloo between them, which stay alive from one test to the next.
 
 `jax_processes.py` run as a program is one process: it reads calls from its standard input, pickled, and answers.
 """
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
 import pickle
@@ -13,12 +14,21 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Self
 
-__all__ = ["N_DEVICES", "Failed", "JaxProcesses", "Killed"]
+__all__ = ["N_DEVICES", "Failed", "JaxProcesses", "Killed", "shared"]
 
 N_DEVICES = 2
 """Devices of each process."""
+
+
+@cache
+def shared(n_processes: int) -> JaxProcesses:
+    """Return processes that all tests of this run share; whoever kills one needs processes of its own."""
+    processes = JaxProcesses(n_processes).__enter__()
+    atexit.register(processes.__exit__)
+    return processes
 
 
 class Failed(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,8 +69,8 @@ def options(**given: Any) -> SaveOptions:
 
 
 def save_state(path: Any, shape: tuple[int, int], number: int = 0, max_shard_nbytes: int = 5 * 10**9) -> None:
-    prepared = prepare(state_on(mesh_of(*shape), number))
-    save_together(prepared, path, options(max_shard_nbytes=max_shard_nbytes))
+    state = state_on(mesh_of(*shape), number)
+    save_together(partial(prepare, state), path, options(max_shard_nbytes=max_shard_nbytes))
 
 
 def save_alone(path: Any, shape: tuple[int, int], number: int) -> None:
@@ -107,7 +108,7 @@ def save_large(path: Any, shape: tuple[int, int], nbytes: int) -> None:
         "columns": spread(whole, mesh, P(None, ("x", "y"))),
         "replicated": spread(whole, mesh, P()),
     }
-    save_together(prepare(arrays), path, options(max_shard_nbytes=nbytes // 4))
+    save_together(partial(prepare, arrays), path, options(max_shard_nbytes=nbytes // 4))
 
 
 def bytes_read_by_load(path: Any, shape: tuple[int, int]) -> tuple[int, int]:
@@ -126,6 +127,16 @@ def bytes_read_by_load(path: Any, shape: tuple[int, int]) -> tuple[int, int]:
     return own, read
 
 
+def load_rows(url: str, shape: tuple[int, int]) -> int:
+    """Load all arrays by rows; return the bytes of own shards."""
+    sharding = NamedSharding(mesh_of(*shape), P("x"))
+    arrays = tensorkeep.jax.load(url, shardings=sharding)
+    whole = np.arange(arrays["rows"].size, dtype=np.float32).reshape(arrays["rows"].shape)
+    shards = [shard for array in arrays.values() for shard in array.addressable_shards]
+    assert all(np.array_equal(shard.data, whole[shard.index]) for shard in shards)
+    return sum(shard.data.nbytes for shard in shards)
+
+
 def _rchar() -> int:
     line = Path("/proc/self/io").read_text().splitlines()[0]
     return int(line.split()[1])
@@ -135,10 +146,11 @@ def save_in_background_twice(path: Any, shape: tuple[int, int]) -> str:
     """Save two states without waiting; the arrays of the first are donated at once."""
     mesh = mesh_of(*shape)
     arrays = arrays_on(mesh, 1)
-    first = save_together_async(prepare({"params": arrays, "step": 1}), path, options())
+    first = save_together_async(partial(prepare, {"params": arrays, "step": 1}), path, options())
     changed = jax.jit(lambda tree: jax.tree.map(lambda a: a * 0, tree), donate_argnums=0)(arrays)
     jax.block_until_ready(changed)
-    second = save_together_async(prepare({"params": arrays_on(mesh, 2), "step": 2}), f"{path}-2", options())
+    state = {"params": arrays_on(mesh, 2), "step": 2}
+    second = save_together_async(partial(prepare, state), f"{path}-2", options())
     first.result(60)
     second.result(60)
     return "saved"
@@ -154,7 +166,7 @@ def save_differing(path: Any, shape: tuple[int, int], what: str) -> str:
     elif what == "fails" and jax.process_index() == 1:
         state["step"] = object
     try:
-        save_together(prepare(state), path, options())
+        save_together(partial(prepare, state), path, options())
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return "saved"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import jax
 
 from tensorkeep.checkpoint import SaveHandle, SaveOptions
-from tensorkeep.meshes import TogetherSave, plan_together, spans_processes
+from tensorkeep.meshes import TogetherSave, spans_processes
 from tensorkeep.store import CheckpointStore
 from tensorkeep.tensors import Prepared, prepare
 
@@ -27,7 +28,7 @@ class ProcessStore(CheckpointStore):
             self.save(step, state, metrics, metadata=metadata)
             return None
         record = self._record(step, metrics)
-        save = TogetherSave(plan_together(prepare(state)))
+        save = TogetherSave(partial(prepare, state))
         # Only the options that every process needs; the first one's writer makes its own.
         options = SaveOptions(max_shard_nbytes=self._writer.max_shard_nbytes, durable=self._writer.durable)
 
