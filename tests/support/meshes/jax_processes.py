@@ -1,4 +1,4 @@
-"""Real processes of one jax job, with two devices of the CPU each and gloo between them, which stay alive from one test to the next.
+"""Real processes of one jax job, with two devices of the CPU each and gloo between them.
 
 `jax_processes.py` run as a program is one process: it reads calls from its standard input, pickled, and answers.
 """

@@ -229,9 +229,9 @@ def save_tree(path: Any, shape: tuple[int, int], number: int, how: str = "now") 
 
 def load_tree(path: Any, shape: tuple[int, int], number: int) -> str:
     mesh = mesh_of(*shape)
-    for like, shardings in [(abstract_state(mesh), None), (train_state(mesh, 0), NamedSharding(mesh, P()))]:
+    wanted = train_state(mesh, number)
+    for like, shardings in [(abstract_state(mesh), None), (wanted, NamedSharding(mesh, P()))]:
         loaded = tensorkeep.jax.load(path, like=like, shardings=shardings)
-        wanted = train_state(mesh, number)
         assert loaded.epoch == number
         for one, other in zip(jax.tree.leaves(loaded), jax.tree.leaves(wanted), strict=True):
             if isinstance(one, jax.Array):
