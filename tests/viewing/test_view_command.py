@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,6 +63,10 @@ def test_it_opens_the_browser(path: str, tmp_path: Path) -> None:
     browser = f"{sys.executable} -c \"import sys; open('{told}', 'w').write(sys.argv[1])\" %s"
 
     with running(path, BROWSER=browser) as (process, url):
+        for _ in range(1000):
+            if told.exists() and told.read_text():
+                break
+            time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=10)
 

@@ -50,10 +50,9 @@ class Comparison:
     def run(self, outbox: Outbox) -> dict[str, Any]:
         """Compare them, with a row for each tensor that both have."""
         begin = perf_counter()
-        both = [name for name in self.places_a if name in self.places_b]
-        found = diff(self.a, self.b, values=False)
-        meter = ProgressMeter(outbox.progress, sum(self.a[name].nbytes for name in both))
-        batches = batches_of(both, lambda name: self.a[name].nbytes)
+        nbytes = {name: self.a[name].nbytes for name in self.places_a if name in self.places_b}
+        meter = ProgressMeter(outbox.progress, sum(nbytes.values()))
+        batches = batches_of(nbytes, nbytes.__getitem__)
 
         def compare(batch: list[str]) -> int:
             n_equal = 0
@@ -66,12 +65,12 @@ class Comparison:
         n_threads = min(_MAX_THREADS, os.cpu_count() or 1, len(batches))
         n_equal = sum(parallel_map(compare, batches, n_threads=n_threads, meter=meter))
         return {
-            "only_in_a": [self.places_a[name] for name in found.only_in_a],
-            "only_in_b": [self.places_b[name] for name in found.only_in_b],
+            "only_in_a": [t for name, t in self.places_a.items() if name not in self.places_b],
+            "only_in_b": [t for name, t in self.places_b.items() if name not in self.places_a],
             "n_equal": n_equal,
-            "n_different": len(both) - n_equal,
+            "n_different": len(nbytes) - n_equal,
             "data": _texts(self._other_data()),
-            "ties": _texts(found.ties),
+            "ties": _texts(self._ties()),
             "seconds": perf_counter() - begin,
         }
 
@@ -81,6 +80,10 @@ class Comparison:
         with suppress(TensorNotFoundError):  # there is nothing else
             return diff(self.a, self.b, only=lambda path: path not in names).data
         return ()
+
+    def _ties(self) -> tuple[DataDiff, ...]:
+        """Return which tensors share memory with other ones."""
+        return diff(self.a, self.b, values=False).ties if self.a.aliases or self.b.aliases else ()
 
     def _row(self, name: str, meter: ProgressMeter) -> _Row:
         status, change = _compared(self.a[name], self.b[name], meter)

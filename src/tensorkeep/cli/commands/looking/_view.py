@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 import webbrowser
 from typing import Annotated
@@ -51,8 +53,8 @@ def view(
         show([[("viewing at ", ""), (viewer.url, "module")]])
         if not viewer.is_local:
             show_warning("everyone who sees the address can look, and it crosses the network unencrypted")
-        if browser:
-            webbrowser.open(viewer.url)
+        if browser and _has_browser():
+            threading.Thread(target=webbrowser.open, args=(viewer.url,), daemon=True).start()
         is_over.wait()
 
 
@@ -60,3 +62,8 @@ def _end(is_over: threading.Event, number: int) -> None:
     """Stop; a second signal stops at once."""
     signal.signal(number, signal.default_int_handler)
     is_over.set()
+
+
+def _has_browser() -> bool:
+    """Say whether a browser would have a window of its own; one for text would take over the terminal."""
+    return sys.platform in {"win32", "darwin"} or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")))
