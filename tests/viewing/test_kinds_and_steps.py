@@ -201,6 +201,21 @@ def test_a_url_is_viewed_like_a_file(view, tmp_path: Path) -> None:
         assert client.result("verify")["status"] == "whole"
 
 
+def test_a_directory_in_a_store_is_viewed_like_one_on_the_disk(view) -> None:
+    tensorkeep.save_checkpoint(
+        {"w": np.ones((100, 100)), "v": np.ones(5)}, "memory://viewed/run", max_shard_size=50_000
+    )
+    client = view("memory://viewed/run/")
+
+    assert client.get("tree")["path"] == client.get("facts")["path"]
+    assert client.get("about")["sides"][0]["path"] == "memory://viewed/run/"
+    assert len(client.get("tree")["files"]) == 2
+    assert client.get("tensor", t=0)["span"][1] - client.get("tensor", t=0)["span"][0] == 80_000
+    assert client.result("statistics", t=1)["norm"] == 5**0.5
+    assert client.result("compare", b="a")["n_equal"] == 2
+    assert client.result("verify")["status"] == "whole"
+
+
 def test_the_secret_of_a_url_is_not_shown(view, tmp_path: Path) -> None:
     tensorkeep.save({"w": np.ones(1)}, tmp_path / "a.safetensors")
     with Server(tmp_path, port=0, token="hush-hush") as server:

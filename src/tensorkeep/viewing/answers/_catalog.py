@@ -9,6 +9,7 @@ import msgspec
 from tensorkeep.collector import PausedCollector
 from tensorkeep.formats import Description, Digests
 from tensorkeep.kinds import Opened
+from tensorkeep.transport import without_secrets
 from tensorkeep.viewing._json import number
 
 
@@ -79,7 +80,7 @@ def catalog(of: str, opened: Opened, names: tuple[str, ...]) -> Catalog:
     digests = {file.digests for file in description.files} or {"none"}
     return Catalog(
         of=of,
-        path=opened.path,
+        path=str(without_secrets(opened.path)),
         form=opened.format_name,
         index=description.index,
         n_tensors=len(names),

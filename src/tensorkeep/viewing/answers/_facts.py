@@ -12,7 +12,17 @@ import msgspec
 from tensorkeep.errors import TensorkeepError
 from tensorkeep.kinds import Opened
 from tensorkeep.markup import shortened
-from tensorkeep.transport import ByteRange, is_directory, is_file, is_remote, join, list_names, open_source, split
+from tensorkeep.transport import (
+    ByteRange,
+    is_directory,
+    is_file,
+    is_remote,
+    join,
+    list_names,
+    open_source,
+    split,
+    without_secrets,
+)
 
 _MAX_CHARS: Final = 100_000
 _MAX_ITEMS: Final = 1000
@@ -37,7 +47,7 @@ def facts(of: str, opened: Opened, path: str) -> dict[str, Any]:
     dangers = {name: why for file in opened.describe().files for name, why in file.dangers.items()}
     return {
         "of": of,
-        "path": opened.path,
+        "path": str(without_secrets(opened.path)),
         "form": opened.format_name,
         "framework": next((lazy.library for lazy in islice(opened.values(), 1)), None),
         "metadata": _texts(opened.metadata.items()),
