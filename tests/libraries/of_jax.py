@@ -110,6 +110,7 @@ def test_one_array_under_two_names_is_stored_once(tmp_path: Path) -> None:
     loaded = tensorkeep.load(tmp_path / "x.safetensors")
     assert {name: type(value) for name, value in loaded.items()} == {"a": type(array), "b": type(array)}
     assert all(np.array_equal(value, array) for value in loaded.values())
+    assert loaded["a"] is loaded["b"]
 
 
 def test_what_has_no_bytes_is_refused(tmp_path: Path) -> None:

@@ -117,6 +117,8 @@ def test_containers_come_back(name: str, tmp_path: Path) -> None:
     check_equal(tensorkeep.jax.restore(tensorkeep.load(path), tree), tree)
     loaded = tensorkeep.jax.load(path)
     check_equal(loaded, tensorkeep.jax.capture(tree))
+    leaves = [leaf for leaf in jax.tree.leaves(loaded) if isinstance(leaf, jax.Array)]
+    assert len({id(leaf) for leaf in leaves}) == len({id(leaf) for leaf in jax.tree.leaves(tree)})
 
 
 def test_leaves_come_back(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ class Library(msgspec.Struct, frozen=True, kw_only=True):
         install: The command that installs it.
         has_devices: Whether tensors can be elsewhere than in the CPU's memory.
         can_share_memory: Whether several tensors can be views of one storage; its arrays are then `SharedMemory`.
+        is_immutable: Whether its tensors never change, so that one may be in several places.
         alignment: Bytes. A tensor over a buffer shares its memory if its address is a multiple of this and of the
             size of an element; else it is a copy. 1 if the size of an element decides alone.
         copies: Whether it has no tensors over memory that is not its own: each is a copy.
@@ -64,6 +65,7 @@ class Library(msgspec.Struct, frozen=True, kw_only=True):
     install: str
     has_devices: bool = False
     can_share_memory: bool = False
+    is_immutable: bool = False
     alignment: int = 1
     copies: bool = False
     attributes: frozenset[str] = frozenset()

@@ -53,6 +53,7 @@ LIBRARIES: Final = {
             codec="tensorkeep.arrays.jax._codec:JaxCodec",
             install="pip install jax",
             has_devices=True,
+            is_immutable=True,
             alignment=64,
             attributes=frozenset({"weak"}),
             as_reference="flax",
@@ -64,6 +65,7 @@ LIBRARIES: Final = {
             arrays="tensorkeep.arrays.jax._dense:FlaxArrays",
             install="pip install jax",
             has_devices=True,
+            is_immutable=True,
             alignment=64,
         ),
         Library(
@@ -74,6 +76,7 @@ LIBRARIES: Final = {
             arrays="tensorkeep.arrays.tensorflow._dense:TensorflowArrays",
             install="pip install tensorflow",
             has_devices=True,
+            is_immutable=True,
             alignment=64,
         ),
         Library(

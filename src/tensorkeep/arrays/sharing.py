@@ -19,14 +19,19 @@ from tensorkeep.limits import MAX_COPIES, MAX_EXPANDED_NBYTES
 def shared_memory_for(framework: str, device: Any = "cpu") -> SharedMemory:
     """Return what makes tensors of a library, on a device, over common memory."""
     adapter = adapter_for(framework, device)
-    return cast("SharedMemory", adapter) if library_for(framework).can_share_memory else _Copies(adapter)
+    library = library_for(framework)
+    if library.can_share_memory:
+        return cast("SharedMemory", adapter)
+    return _Copies(adapter, is_immutable=library.is_immutable)
 
 
 class _Copies:
-    """Gives each view memory of its own."""
+    """Gives each view memory of its own; equal ones are one tensor if that can never be noticed."""
 
-    def __init__(self, adapter: DenseArrays) -> None:
+    def __init__(self, adapter: DenseArrays, *, is_immutable: bool) -> None:
         self._adapter = adapter
+        self._is_immutable = is_immutable
+        self._made: dict[Any, tuple[npt.NDArray[np.uint8], Any]] = {}
         self._storages_nbytes = 0
         self._copies_nbytes = 0
 
@@ -47,18 +52,30 @@ class _Copies:
         is_neg: bool = False,
     ) -> Any:
         """Copy a view out of a storage."""
+        key = (id(storage), dtype.name, offset, shape, strides, is_conj, is_neg)
+        if key not in self._made or not self._is_immutable:
+            copy = self._copy(storage, dtype, offset, shape, strides)
+            resolve(copy, dtype, is_conj=is_conj, is_neg=is_neg)
+            self._made[key] = storage, self._adapter.from_elements(copy, dtype)
+        return self._made[key][1]
+
+    def _copy(
+        self,
+        storage: npt.NDArray[np.uint8],
+        dtype: DType,
+        offset: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+    ) -> npt.NDArray[Any]:
         self._refuse_too_many(dtype.nbytes(prod(shape)))
         with within_numpys_limits("", shape):
             if dtype.is_packed:
                 start, n_elements = offset * dtype.bits // 8, prod(shape)
                 packed = storage[start : start + dtype.nbytes(n_elements)]
-                elements = unpack(packed, dtype.bits, 0, n_elements).reshape(shape)
-            else:
-                steps = tuple(stride * dtype.itemsize for stride in strides)
-                view = np.ndarray(shape, dtype.bits_name, storage.data, offset * dtype.itemsize, steps)
-                elements = np.array(view, order="C")
-        resolve(elements, dtype, is_conj=is_conj, is_neg=is_neg)
-        return self._adapter.from_elements(elements, dtype)
+                return unpack(packed, dtype.bits, 0, n_elements).reshape(shape)
+            steps = tuple(stride * dtype.itemsize for stride in strides)
+            view = np.ndarray(shape, dtype.bits_name, storage.data, offset * dtype.itemsize, steps)
+            return np.array(view, order="C")
 
     def _refuse_too_many(self, nbytes: int) -> None:
         """Refuse copies without end: a small file can declare a thousand views of its one storage."""
