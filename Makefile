@@ -35,6 +35,7 @@ lint: $(READY) ## Check style
 
 types: $(READY) ## Check types
 	$(BIN)/mypy
+	$(BIN)/basedpyright
 
 unit: $(READY) ## Run the tests
 	@$(BIN)/python tests/support/remote/get_nginx.py

@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     from tensorkeep.fetching import fetch
     from tensorkeep.formats.pickles import PickleLimits, Unknown
     from tensorkeep.install import install_as_safetensors
-    from tensorkeep.kinds import Finding, Verification
+    from tensorkeep.kinds import Finding, Opened, Verification
     from tensorkeep.kinds.dcp import DistributedCheckpoint
     from tensorkeep.kinds.pickles import PickleFile, PickleSet
     from tensorkeep.kinds.safetensors import Checkpoint, TensorFile
@@ -111,6 +111,7 @@ __all__ = [
     "LazyTensor",
     "LazyTensors",
     "NamedData",
+    "Opened",
     "PickleFile",
     "PickleLimits",
     "PickleSet",
@@ -168,7 +169,7 @@ _NAMES = {
     "fetching": "fetch",
     "formats.pickles": "PickleLimits Unknown",
     "install": "install_as_safetensors",
-    "kinds": "Finding Verification",
+    "kinds": "Finding Opened Verification",
     "kinds.dcp": "DistributedCheckpoint",
     "kinds.pickles": "PickleFile PickleSet",
     "kinds.safetensors": "Checkpoint TensorFile",

@@ -5,6 +5,7 @@ does everything right. A library is imported when the first tensor of it is made
 
 - `_base`: `Library`, the record of a library, and the interfaces that it implements: `DenseArrays` (all of them),
   `SharedMemory` and `ObjectCodec` (some); `TensorToWrite`, `StreamedTensor` and `EncodedObject`, what these return.
+- `_framework`: array libraries and their tensors in annotations. Pure.
 - `_registry`: the table, and the library for a name or a tensor.
 - `_codec`: objects of any library as plain data and back.
 - `_dlpack`: objects of other libraries that export their memory.
@@ -40,6 +41,17 @@ from tensorkeep.arrays._codec import (
     tensor_hint,
 )
 from tensorkeep.arrays._dlpack import any_tensor_to_write, exports_memory
+from tensorkeep.arrays._framework import (
+    ArrayT,
+    CupyName,
+    Framework,
+    JaxName,
+    MlxName,
+    NumpyName,
+    PaddleName,
+    TensorflowName,
+    TorchName,
+)
 from tensorkeep.arrays._pieces import pieces
 from tensorkeep.arrays._registry import (
     DEFAULT_FRAMEWORK,
@@ -57,14 +69,23 @@ from tensorkeep.arrays._registry import (
 __all__ = [
     "DEFAULT_FRAMEWORK",
     "LIBRARIES",
+    "ArrayT",
+    "CupyName",
     "DenseArrays",
     "EncodedObject",
     "Extent",
+    "Framework",
+    "JaxName",
     "Library",
+    "MlxName",
+    "NumpyName",
     "ObjectCodec",
+    "PaddleName",
     "SharedMemory",
     "StreamedTensor",
     "TensorToWrite",
+    "TensorflowName",
+    "TorchName",
     "adapter_for",
     "any_tensor_to_write",
     "codec_for",

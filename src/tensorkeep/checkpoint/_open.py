@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
-from tensorkeep.arrays import DEFAULT_FRAMEWORK, library_for
+from tensorkeep.arrays import DEFAULT_FRAMEWORK, Framework, library_for
 from tensorkeep.checkpoint.verifying import run_checks
 from tensorkeep.errors import SourceChangedError, UnsupportedError
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, Dangerous, PickleLimits
@@ -19,14 +19,64 @@ from tensorkeep.state import Classes
 from tensorkeep.tensors import Selector, Ties, check_ties
 from tensorkeep.transport import BACKENDS, Backend, Openable, is_remote, listing_cache
 
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    import cupy
+    import jax
+    import mlx.core as mx
+    import paddle
+    import tensorflow as tf
+    import torch
+    from numpy.typing import NDArray
+
+    from tensorkeep.arrays import (
+        CupyName,
+        JaxName,
+        MlxName,
+        NumpyName,
+        PaddleName,
+        TensorflowName,
+        TorchName,
+    )
+    from tensorkeep.checkpoint._keywords import LoadKeywords, OpenKeywords
+
 _ATTEMPTS = 4
 """How often a remote checkpoint is read before giving up, if saves keep replacing it during the read."""
 
 
+@overload
+def open_checkpoint(
+    target: Openable, *, framework: NumpyName = ..., **options: Unpack[OpenKeywords]
+) -> Opened[NDArray[Any]]: ...
+@overload
+def open_checkpoint(
+    target: Openable, *, framework: TorchName, **options: Unpack[OpenKeywords]
+) -> Opened[torch.Tensor]: ...
+@overload
+def open_checkpoint(
+    target: Openable, *, framework: JaxName, **options: Unpack[OpenKeywords]
+) -> Opened[jax.Array]: ...
+@overload
+def open_checkpoint(
+    target: Openable, *, framework: TensorflowName, **options: Unpack[OpenKeywords]
+) -> Opened[tf.Tensor]: ...
+@overload
+def open_checkpoint(target: Openable, *, framework: MlxName, **options: Unpack[OpenKeywords]) -> Opened[mx.array]: ...
+@overload
+def open_checkpoint(
+    target: Openable, *, framework: PaddleName, **options: Unpack[OpenKeywords]
+) -> Opened[paddle.Tensor]: ...
+@overload
+def open_checkpoint(
+    target: Openable, *, framework: CupyName, **options: Unpack[OpenKeywords]
+) -> Opened[cupy.ndarray]: ...
+@overload
+def open_checkpoint(target: Openable, *, framework: Framework, **options: Unpack[OpenKeywords]) -> Opened: ...
 def open_checkpoint(
     target: Openable,
     *,
-    framework: str = "numpy",
+    framework: Framework = "numpy",
     device: Any = "cpu",
     backend: Backend = "auto",
     variant: str | None = None,
@@ -136,13 +186,31 @@ def needs_conversion(path: str, variant: str | None = None) -> bool:
         return bool(opened.left_out())
 
 
+@overload
+def load(target: Openable, *, framework: None = None, **options: Unpack[LoadKeywords]) -> Any: ...
+@overload
+def load(target: Openable, *, framework: NumpyName, **options: Unpack[LoadKeywords]) -> dict[str, NDArray[Any]]: ...
+@overload
+def load(target: Openable, *, framework: TorchName, **options: Unpack[LoadKeywords]) -> dict[str, torch.Tensor]: ...
+@overload
+def load(target: Openable, *, framework: JaxName, **options: Unpack[LoadKeywords]) -> dict[str, jax.Array]: ...
+@overload
+def load(target: Openable, *, framework: TensorflowName, **options: Unpack[LoadKeywords]) -> dict[str, tf.Tensor]: ...
+@overload
+def load(target: Openable, *, framework: MlxName, **options: Unpack[LoadKeywords]) -> dict[str, mx.array]: ...
+@overload
+def load(target: Openable, *, framework: PaddleName, **options: Unpack[LoadKeywords]) -> dict[str, paddle.Tensor]: ...
+@overload
+def load(target: Openable, *, framework: CupyName, **options: Unpack[LoadKeywords]) -> dict[str, cupy.ndarray]: ...
+@overload
+def load(target: Openable, *, framework: Framework | None, **options: Unpack[LoadKeywords]) -> Any: ...
 def load(
     target: Openable,
     *,
     only: Selector | Iterable[Selector] | None = None,
     classes: Classes = (),
     ties: Ties = "share",
-    framework: str | None = None,
+    framework: Framework | None = None,
     device: Any = "cpu",
     backend: Backend = "auto",
     variant: str | None = None,

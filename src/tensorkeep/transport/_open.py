@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import BinaryIO, TypeAlias, cast
+from typing import IO, TypeAlias, cast
 
 from tensorkeep.buffers import Buffer
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.transport.remote import RemotePath, is_url
 from tensorkeep.transport.sources import BACKENDS, Backend, ByteSource, LocalFile, MemorySource, StreamSource
 
-Openable: TypeAlias = "str | os.PathLike[str] | Buffer | BinaryIO"
+Openable: TypeAlias = "str | os.PathLike[str] | Buffer | IO[bytes]"
 """What can be opened: a path or URL, the bytes themselves, or a seekable binary file object."""
 
 
@@ -22,7 +22,7 @@ def open_source(target: Openable, *, backend: Backend = "auto") -> ByteSource:
         path = os.fspath(target)
         return RemotePath.of(path).open() if is_url(path) else LocalFile(path, backend=backend)
     if hasattr(target, "read") and hasattr(target, "seek") and not hasattr(target, "find"):
-        return StreamSource(cast("BinaryIO", target))
+        return StreamSource(cast("IO[bytes]", target))
     try:
         return MemorySource(memoryview(cast("Buffer", target)))
     except TypeError:

@@ -12,7 +12,7 @@ from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
 from contextlib import ExitStack
 from typing import Any, ClassVar, Self
 
-from tensorkeep.arrays import DEFAULT_FRAMEWORK
+from tensorkeep.arrays import DEFAULT_FRAMEWORK, ArrayT
 from tensorkeep.entries import TensorEntry
 from tensorkeep.formats import Description, FileDescription, StringArray
 from tensorkeep.formats.safetensors import Alias
@@ -35,7 +35,7 @@ from tensorkeep.tensors import (
 from tensorkeep.transport import ByteSource
 
 
-class Opened(LazyTensors):
+class Opened(LazyTensors[ArrayT]):
     """A mapping of name to `LazyTensor` over open files, and a context manager that closes them."""
 
     loads_parts: ClassVar[bool] = False
@@ -58,15 +58,15 @@ class Opened(LazyTensors):
     def close(self) -> None:
         """Close the files. Tensors that were read stay valid; lazy ones can no longer be read."""
 
-    def _pairs(self) -> Iterator[tuple[str, LazyTensor]]:
+    def _pairs(self) -> Iterator[tuple[str, LazyTensor[ArrayT]]]:
         """Yield each name and its tensor."""
         return ((name, self[name]) for name in self)
 
-    def items(self) -> ItemsView[str, LazyTensor]:
+    def items(self) -> ItemsView[str, LazyTensor[ArrayT]]:
         """Return a view of all names with their tensors."""
         return _Items(self)
 
-    def values(self) -> ValuesView[LazyTensor]:
+    def values(self) -> ValuesView[LazyTensor[ArrayT]]:
         """Return a view of all tensors."""
         return _Values(self)
 
@@ -103,6 +103,11 @@ class Opened(LazyTensors):
         """The index of the files; None if there is none."""
         return None
 
+    @property
+    def shards(self) -> Mapping[str, Opened[ArrayT]]:
+        """Name of each file to the open file, for kinds whose files can be opened one by one."""
+        return {os.path.basename(self.path): self} if len(self.sources) == 1 else {}
+
     def shard_of(self, name: str) -> str:
         """Return the name of the file that holds a tensor, or its first piece.
 
@@ -127,7 +132,7 @@ class Opened(LazyTensors):
         """Name to the names of the pieces, for each tensor that is stored in pieces."""
         return {} if self.index is None else self.index.splits
 
-    def stored(self, name: str) -> LazyTensor:
+    def stored(self, name: str) -> LazyTensor[ArrayT]:
         """Return a tensor that the files store under this name.
 
         Args:
@@ -155,7 +160,7 @@ class Opened(LazyTensors):
         """
         return explain(self, framework, device)
 
-    def verified(self) -> Opened:
+    def verified(self) -> Opened[ArrayT]:
         """Return the same tensors, compared with their digests when read whole, if the kind can and they have any."""
         return self
 
@@ -263,7 +268,7 @@ class Opened(LazyTensors):
     def refuse_expanded(self, names: Iterable[str]) -> None:
         """Refuse tensors much larger in total than their files, such as many views of a few bytes."""
 
-    def unmapped(self, files: ExitStack) -> LazyTensors:  # noqa: ARG002
+    def unmapped(self, files: ExitStack) -> LazyTensors[ArrayT]:  # noqa: ARG002
         """Return the tensors without mmap where they are gathered: every page touched would stay in memory."""
         return self
 
@@ -278,21 +283,21 @@ class Opened(LazyTensors):
         return True
 
 
-class _Items(ItemsView[str, LazyTensor]):
+class _Items(ItemsView[str, LazyTensor[ArrayT]]):
     """Names and tensors, which are made one after another."""
 
-    _mapping: Opened
+    _mapping: Opened[ArrayT]
 
-    def __iter__(self) -> Iterator[tuple[str, LazyTensor]]:
+    def __iter__(self) -> Iterator[tuple[str, LazyTensor[ArrayT]]]:
         return self._mapping._pairs()
 
 
-class _Values(ValuesView[LazyTensor]):
+class _Values(ValuesView[LazyTensor[ArrayT]]):
     """Tensors, which are made one after another."""
 
-    _mapping: Opened
+    _mapping: Opened[ArrayT]
 
-    def __iter__(self) -> Iterator[LazyTensor]:
+    def __iter__(self) -> Iterator[LazyTensor[ArrayT]]:
         return (lazy for _, lazy in self._mapping._pairs())
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Final
 
+from tensorkeep.arrays import ArrayT
 from tensorkeep.markup import Markup, folded, page, shape_text, size_text, table
 from tensorkeep.markup import share_text as share
 from tensorkeep.phrases import counted
@@ -17,7 +18,7 @@ _OPEN_UP_TO: Final = 20
 """Tensors up to which the table is open."""
 
 
-class ShownTensors(Mapping[str, LazyTensor]):
+class ShownTensors(Mapping[str, LazyTensor[ArrayT]]):
     """What notebooks show of lazy tensors by name, and complete."""
 
     @property

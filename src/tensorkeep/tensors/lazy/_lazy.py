@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, Generic
 
-from tensorkeep.arrays import TensorToWrite
+from tensorkeep.arrays import ArrayT, TensorToWrite
 from tensorkeep.arrays.elements import known_dtype
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError, SelectionError
@@ -25,7 +25,7 @@ from tensorkeep.transport import ByteRange, ByteSource
 _NO_MARKS: Final[Mapping[str, Any]] = {}
 
 
-class LazyTensor:
+class LazyTensor(Generic[ArrayT]):
     """One tensor of a file, read when it is indexed.
 
     `name`, `dtype`, `shape` and the like cost nothing. Indexing reads only the elements that are asked for, and means
@@ -148,7 +148,7 @@ class LazyTensor:
         """The BLAKE3 digest that the file has for its bytes (32 bytes); None without one, or if `span` is None."""
         return None if self.span is None else self._digest
 
-    def renamed(self, name: str) -> LazyTensor:
+    def renamed(self, name: str) -> LazyTensor[ArrayT]:
         """Return the same tensor under another name.
 
         Args:
@@ -156,7 +156,7 @@ class LazyTensor:
         """
         return self._as(name, self.library, self.marks)
 
-    def marked(self, library: str | None, marks: Mapping[str, Any]) -> LazyTensor:
+    def marked(self, library: str | None, marks: Mapping[str, Any]) -> LazyTensor[ArrayT]:
         """Return the same tensor with what an array library keeps beside its elements.
 
         Args:
@@ -175,10 +175,10 @@ class LazyTensor:
         reader = self._reader.with_framework(framework, device)
         return LazyTensor(self.name, self._entry, reader, self._digest, library=self.library, marks=self.marks)
 
-    def _as(self, name: str, library: str | None, marks: Mapping[str, Any]) -> LazyTensor:
+    def _as(self, name: str, library: str | None, marks: Mapping[str, Any]) -> LazyTensor[ArrayT]:
         return LazyTensor(name, self._entry, self._reader, self._digest, library=library, marks=marks)
 
-    def cast(self, dtype: Any) -> LazyTensor:
+    def cast(self, dtype: Any) -> LazyTensor[ArrayT]:
         """Return this tensor with its numbers converted to another floating-point dtype when they are read.
 
         Numbers are rounded to nearest, ties to even, as by torch's `.to(dtype)` and NumPy's `.astype(dtype)`. Where
@@ -209,7 +209,7 @@ class LazyTensor:
             )
         return self._read_by(CastReader(self._reader, target))
 
-    def dequantize(self, dtype: Any = "bf16") -> LazyTensor:
+    def dequantize(self, dtype: Any = "bf16") -> LazyTensor[ArrayT]:
         """Return this quantized tensor as numbers, which are computed when they are read.
 
         A slice reads only the blocks that hold it. The numbers are computed in F32, bit for bit as the `gguf` package
@@ -230,7 +230,7 @@ class LazyTensor:
         reader = self._blocks("dequantized")
         return self._read_by(reader.dequantized(self.name, self._entry, cast_target(dtype)))
 
-    def raw(self) -> LazyTensor:
+    def raw(self) -> LazyTensor[ArrayT]:
         """Return the blocks of this quantized tensor as bytes, which are mapped where the file is.
 
         Returns:
@@ -252,10 +252,10 @@ class LazyTensor:
             )
         return self._reader
 
-    def _read_by(self, reader: Reader) -> LazyTensor:
+    def _read_by(self, reader: Reader) -> LazyTensor[ArrayT]:
         return LazyTensor(self.name, self._entry, reader, library=self.library, marks=self.marks)
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Any) -> ArrayT:
         """Read the elements that an index selects, as for a NumPy array of this shape.
 
         Raises:
@@ -264,9 +264,10 @@ class LazyTensor:
             LimitError: If there are more dimensions than the framework allows.
             TransportError: If the bytes cannot be read.
         """
-        return self._reader.read(self.name, self._entry, parse_index(index, self._entry.shape))
+        selected: ArrayT = self._reader.read(self.name, self._entry, parse_index(index, self._entry.shape))
+        return selected
 
-    def shard(self, dim: int, rank: int, world: int) -> Any:
+    def shard(self, dim: int, rank: int, world: int) -> ArrayT:
         """Read one rank's part of the tensor, cut as `torch.chunk` and DTensor's `Shard` cut it.
 
         All ranks get ceil(extent / world) positions of the dimension, except the last ones, which get what is left.
@@ -294,7 +295,7 @@ class LazyTensor:
         part = shard_range(self.shape[axis], rank, world)
         return self[(slice(None),) * axis + (slice(part.start, part.stop),)]
 
-    def load(self) -> Any:
+    def load(self) -> ArrayT:
         """Read the whole tensor, without a copy if the file is mapped.
 
         Returns:
@@ -307,9 +308,10 @@ class LazyTensor:
                 more memory than it takes in the file.
             TransportError: If the bytes cannot be read.
         """
-        return self._reader.load({self.name: self._entry})[self.name]
+        loaded: ArrayT = self._reader.load({self.name: self._entry})[self.name]
+        return loaded
 
-    def view(self) -> Any | None:
+    def view(self) -> ArrayT | None:
         """Return the whole tensor as a view, on the CPU, of the one mapping that this open file keeps.
 
         Cheaper than `load` for very many tensors. But views of one tensor see each other's writes, and so does
@@ -345,7 +347,8 @@ class LazyTensor:
 
     def __dlpack__(self, **options: Any) -> Any:
         """Read the whole tensor in the file's framework, and export it."""
-        return self.load().__dlpack__(**options)
+        tensor: Any = self.load()
+        return tensor.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Return where `__dlpack__` exports it, as DLPack numbers devices; nothing is read."""
@@ -362,7 +365,7 @@ class LazyTensor:
             raise TypeError("len() of a 0-d tensor")
         return self.shape[0]
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[ArrayT]:
         return (self[place] for place in range(len(self)))
 
     def __repr__(self) -> str:

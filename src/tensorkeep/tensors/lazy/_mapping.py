@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from tensorkeep.arrays import ArrayT
 from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import TensorNotFoundError
 from tensorkeep.formats.safetensors import State
@@ -27,7 +28,7 @@ from tensorkeep.tensors.readers import cast_target
 _N_IN_REPR = 3
 
 
-class LazyTensors(NamedTensors):
+class LazyTensors(NamedTensors[ArrayT]):
     """Lazy tensors by name: what open files, checkpoints of many files, and views of them have in common.
 
     A read-only mapping of name to `LazyTensor`. `load` reads whole tensors, `load_parts` slices of several; `select`,
@@ -40,7 +41,7 @@ class LazyTensors(NamedTensors):
     Two of them are equal only if they are the same object.
     """
 
-    def select(self, *selectors: Selector) -> TensorView:
+    def select(self, *selectors: Selector) -> TensorView[ArrayT]:
         """Return a view with only some tensors.
 
             tensors.select("encoder.*", "*.bias", lambda name: "norm" in name)
@@ -67,7 +68,7 @@ class LazyTensors(NamedTensors):
             )
         return self._view({name: self[name] for name in chosen}, self._flat_state())
 
-    def drop(self, *selectors: Selector) -> TensorView:
+    def drop(self, *selectors: Selector) -> TensorView[ArrayT]:
         """Return a view without some tensors. That nothing is dropped is not an error.
 
         Args:
@@ -82,7 +83,7 @@ class LazyTensors(NamedTensors):
         dropped = set(chosen_names(self, selectors))
         return self._view({name: self[name] for name in self if name not in dropped}, None if dropped else self.state)
 
-    def rename(self, renaming: Renaming) -> TensorView:
+    def rename(self, renaming: Renaming) -> TensorView[ArrayT]:
         """Return a view with other names. A saved state is renamed with its tensors.
 
             tensors.rename({"wte.weight": "embedding.weight"})
@@ -104,7 +105,7 @@ class LazyTensors(NamedTensors):
         changed = changed_names(self, renaming)
         return self._view({new: self[old] for old, new in changed.items()}, renamed_state(self.state, changed))
 
-    def strip_prefix(self, prefix: str) -> TensorView:
+    def strip_prefix(self, prefix: str) -> TensorView[ArrayT]:
         """Return a view with a prefix removed from the names that have it; other names stay.
 
         Args:
@@ -125,7 +126,7 @@ class LazyTensors(NamedTensors):
             )
         return self.rename(lambda name: name.removeprefix(prefix))
 
-    def add_prefix(self, prefix: str) -> TensorView:
+    def add_prefix(self, prefix: str) -> TensorView[ArrayT]:
         """Return a view with a prefix before every name.
 
         Args:
@@ -136,7 +137,7 @@ class LazyTensors(NamedTensors):
         """
         return self.rename(lambda name: prefix + name)
 
-    def cast(self, dtype: Any) -> TensorView:
+    def cast(self, dtype: Any) -> TensorView[ArrayT]:
         """Return a view with floating-point tensors converted when they are read.
 
         Integers, booleans, complex numbers and tensors of unknown dtypes stay as they are. So do the parts of
@@ -155,7 +156,7 @@ class LazyTensors(NamedTensors):
         parts = {} if self.state is None else parts_in(self.state)
         return self._each(lambda name, one: one.cast(target) if one.is_floating_point and name not in parts else one)
 
-    def dequantize(self, dtype: Any = "bf16") -> TensorView:
+    def dequantize(self, dtype: Any = "bf16") -> TensorView[ArrayT]:
         """Return a view with quantized tensors as numbers, computed when they are read; others stay as they are.
 
         Args:
@@ -214,7 +215,7 @@ class LazyTensors(NamedTensors):
         changed = any((lazy.dtype, lazy.shape) != (self[name].dtype, self[name].shape) for name, lazy in view.items())
         return self._view(view, self._flat_state()) if changed else view
 
-    def _each(self, changed: Callable[[str, LazyTensor], LazyTensor]) -> TensorView:
+    def _each(self, changed: Callable[[str, LazyTensor[ArrayT]], LazyTensor[ArrayT]]) -> TensorView[ArrayT]:
         with PausedCollector():
             return self._view({name: changed(name, lazy) for name, lazy in self.items()}, self.state)
 
@@ -222,12 +223,12 @@ class LazyTensors(NamedTensors):
         """Return the state without its tree, for tensors that are no longer parts of it."""
         return State(library=self.state.library) if self.state and self.state.library is not None else None
 
-    def _view(self, tensors: Mapping[str, LazyTensor], state: State | None = None) -> TensorView:
+    def _view(self, tensors: Mapping[str, LazyTensor[ArrayT]], state: State | None = None) -> TensorView[ArrayT]:
         metadata = self.metadata if self.has_metadata else None
         return TensorView(tensors, path=self.path, metadata=metadata, state=state)
 
 
-class TensorView(LazyTensors):
+class TensorView(LazyTensors[ArrayT]):
     """Lazy tensors of any files under any names, such as `select`, `rename` and `cast` return.
 
     It can be made of any lazy tensors, to combine files:
@@ -246,7 +247,7 @@ class TensorView(LazyTensors):
 
     def __init__(
         self,
-        tensors: Mapping[str, LazyTensor],
+        tensors: Mapping[str, LazyTensor[ArrayT]],
         *,
         path: str,
         metadata: Mapping[str, str] | None = None,
@@ -277,7 +278,7 @@ class TensorView(LazyTensors):
         """The metadata of the files: free text by key. A new dict, empty if there is none."""
         return dict(self._metadata or {})
 
-    def _find(self, name: str) -> LazyTensor | None:
+    def _find(self, name: str) -> LazyTensor[ArrayT] | None:
         return self._tensors.get(name)
 
     def __iter__(self) -> Iterator[str]:

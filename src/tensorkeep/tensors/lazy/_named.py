@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tensorkeep.arrays import ArrayT
 from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import TensorNotFoundError
 from tensorkeep.formats.safetensors import State
@@ -17,7 +18,7 @@ from tensorkeep.tensors.lazy._together import load_parts_together, load_with_pro
 from tensorkeep.tensors.readers import ReadPlan
 
 
-class NamedTensors(ShownTensors):
+class NamedTensors(ShownTensors[ArrayT]):
     """Lazy tensors by name, which are read."""
 
     @property
@@ -41,7 +42,7 @@ class NamedTensors(ShownTensors):
         return None
 
     @abstractmethod
-    def _find(self, name: str) -> LazyTensor | None:
+    def _find(self, name: str) -> LazyTensor[ArrayT] | None:
         """Return the tensor of that name; None if there is none."""
 
     @property
@@ -54,7 +55,7 @@ class NamedTensors(ShownTensors):
         """Elements of all tensors."""
         return sum(lazy.n_elements for lazy in self.values())
 
-    def __getitem__(self, name: str) -> LazyTensor:
+    def __getitem__(self, name: str) -> LazyTensor[ArrayT]:
         """Return a tensor, which is read when it is indexed.
 
         Raises:
@@ -87,7 +88,7 @@ class NamedTensors(ShownTensors):
     def __hash__(self) -> int:
         return id(self)
 
-    def load(self, names: Iterable[str] | None = None, *, progress: Progress | None = None) -> dict[str, Any]:
+    def load(self, names: Iterable[str] | None = None, *, progress: Progress | None = None) -> dict[str, ArrayT]:
         """Read whole tensors, without a copy if the file is mapped and nothing is cast.
 
         Args:
@@ -113,7 +114,7 @@ class NamedTensors(ShownTensors):
         in_order = [name for name in self if name in asked] if len(asked) > 1 else list(asked)
         return load_with_progress({name: asked[name] for name in in_order}, progress)
 
-    def load_parts(self, parts: Mapping[str, Any]) -> dict[str, Any]:
+    def load_parts(self, parts: Mapping[str, Any]) -> dict[str, ArrayT]:
         """Read parts of tensors in parallel, which is faster where each request has latency.
 
             checkpoint.load_parts({"embedding.weight": np.s_[:1000], "norm.weight": ...})
@@ -133,7 +134,7 @@ class NamedTensors(ShownTensors):
         """
         return load_parts_together({name: (self[name], index) for name, index in parts.items()})
 
-    def shard(self, name: str, dim: int, rank: int, world: int) -> Any:
+    def shard(self, name: str, dim: int, rank: int, world: int) -> ArrayT:
         """Read one rank's part of a tensor, cut as `torch.chunk` and DTensor's `Shard` cut it.
 
         Args:
@@ -176,6 +177,6 @@ class NamedTensors(ShownTensors):
         names = self if what is None else [what] if isinstance(what, str) else what
         return plan_together([self[name] for name in names], [])
 
-    def _all(self) -> dict[str, LazyTensor]:
+    def _all(self) -> dict[str, LazyTensor[ArrayT]]:
         with PausedCollector():
             return dict(self.items())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO
+from typing import IO
 
 from tensorkeep.buffers import Buffer
 from tensorkeep.errors import SourceChangedError, UnsupportedError, as_transport_error
@@ -18,7 +18,7 @@ class StreamSource:
 
     gap_nbytes = GAP_NBYTES
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: IO[bytes]) -> None:
         self.name = str(getattr(stream, "name", f"<{type(stream).__name__}>"))
         self._stream = stream
         self._lock = threading.Lock()
