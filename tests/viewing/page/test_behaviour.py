@@ -142,7 +142,9 @@ def test_reload_and_back_show_the_same(look: Look, file: Path) -> None:
     expect(page.get_by_role("treeitem", selected=True)).to_have_count(1)
 
 
-@pytest.mark.parametrize("address", ["", "#view=nothing&tensor=nothing", "#view=tensor&tensor=nothing", "#a=b&of=zz"])
+@pytest.mark.parametrize(
+    "address", ["", "#view=toString&map=nothing", "#view=steps", "#view=tensor&tensor=nothing", "#a=b&of=zz"]
+)
 def test_any_address_shows_something(look: Look, file: Path, address: str) -> None:
     look.expected = "400"
     page = look(file, at=address)

@@ -1,4 +1,7 @@
 // The page: what the address says is what it shows.
+//
+// base/ has what everything is made of: elements, texts, the address, questions to the server, long lists.
+// tree/ has the tensors and their modules; pictures/ draws numbers; panes/ has one file or folder for each view.
 
 import { ask } from "./base/api.js";
 import { go, here, onMove } from "./base/address.js";
@@ -61,7 +64,7 @@ async function show() {
   running = new AbortController();
   const { signal } = running;
   const now = here();
-  const view = now.view in PANES || ["compare", "steps"].includes(now.view) ? now.view : firstView();
+  const view = isThere(now.view) ? now.view : firstView();
   const of = now.of ?? sides[0].first;
   const [a, b] = comparedSides(now);
   document.body.dataset.view = view;
@@ -101,6 +104,13 @@ async function show() {
 function put(pane) {
   fill(place.content, pane);
   place.content.scrollTop = 0;
+  performance.mark("shown");
+}
+
+function isThere(view) {
+  if (view === "compare") return checkpoints().length > 1;
+  if (view === "steps") return sides.some((side) => side.is_store);
+  return Object.hasOwn(PANES, view ?? "");
 }
 
 function firstView() {
