@@ -222,7 +222,8 @@ class StateDictMismatchError(TensorkeepError, RuntimeError):
     Attributes:
         missing: Names that are only in the model.
         unexpected: Names that are only in the checkpoint.
-        mismatched: `(name, shape in the model, shape in the checkpoint)` for each tensor whose shapes differ.
+        mismatched: `(name, shape in the model, shape in the checkpoint)` for each tensor whose shape, or dtype,
+            differs.
     """
 
     def __init__(

@@ -197,6 +197,13 @@ def test_objects_of_nnx_are_the_state_that_they_hold(tmp_path: Path) -> None:
         tmp_path / "x.safetensors", like={"model": nnx.state(run["model"], nnx.Param)}, strict=False
     )
 
+    state = nnx.state(run["model"], nnx.Param)
+    replicated = jax.sharding.NamedSharding(jax.make_mesh((1,), ("x",)), jax.sharding.PartitionSpec())
+    shardings = jax.tree.map(lambda _: replicated, state)
+    placed = tensorkeep.jax.load(
+        tmp_path / "x.safetensors", like={"model": state}, shardings={"model": shardings}, strict=False
+    )
+    assert {leaf.sharding for leaf in jax.tree.leaves(placed)} == {replicated}
     assert {"model.embed.kernel", "model.blocks.0.mean", "model.blocks.1.rngs.key", "optimizer.step"} <= names
     assert "model.head.kernel" not in names
     check_equal(states_of(abstract), states_of(run))

@@ -241,6 +241,20 @@ def test_arrays_go_where_the_template_or_the_caller_says(tmp_path: Path) -> None
         assert not moved["w"].committed
 
 
+def test_a_described_sharding_is_over_the_mesh_that_is_set(tmp_path: Path) -> None:
+    mesh = jax.make_mesh((4,), ("x",))
+    split = NamedSharding(mesh, PartitionSpec("x"))
+    tree = {"w": jax.device_put(jnp.arange(8.0), split)}
+    path = saved(tree, tmp_path)
+    described = jax.eval_shape(lambda: tree)
+
+    with jax.set_mesh(mesh):
+        assert tensorkeep.jax.load(path, like=described)["w"].sharding == split
+    with pytest.raises(UnsupportedError, match=r"'w' is over a mesh without devices.*jax\.set_mesh"):
+        tensorkeep.jax.load(path, like=described)
+    assert tensorkeep.jax.load(path, like=described, shardings=split)["w"].sharding == split
+
+
 def test_others_read_the_arrays_by_obvious_names(tmp_path: Path) -> None:
     path = saved({"params": {"Dense_0": Layer(jnp.ones((2, 3)), ONE)}, "key": jax.random.key(1)}, tmp_path)
 

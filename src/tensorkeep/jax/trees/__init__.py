@@ -6,6 +6,7 @@
 - `_saved`: what was saved, looked up by the keys of a template.
 - `_fit`: whether a saved leaf is one that a leaf of the template can be.
 - `_libraries`: lazy tensors within objects, each read in the library that it was saved from.
+- `_placements`: where each leaf goes.
 - `_match`: a template and what was saved, leaf by leaf; everything that does not fit is one error.
 - `_read`: the matched leaves, read together.
 """

@@ -6,19 +6,19 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any, Final, NoReturn
 
-import jax
 import msgspec
 
 from tensorkeep.arrays import EncodedObject
 from tensorkeep.checkpoint import materialize
-from tensorkeep.errors import StateDictMismatchError, UnsupportedError
+from tensorkeep.errors import StateDictMismatchError
 from tensorkeep.jax.trees._branches import Branches
 from tensorkeep.jax.trees._capture import check_depth
 from tensorkeep.jax.trees._fit import fits, form_of, words_for_leaf
 from tensorkeep.jax.trees._libraries import in_own_libraries
+from tensorkeep.jax.trees._placements import Placement, placement_of, sharding_within, shardings_below
 from tensorkeep.jax.trees._saved import MISSING, Saved
 from tensorkeep.phrases import listed
-from tensorkeep.state import joined, text_of_key, words_for
+from tensorkeep.state import joined, text_of_key
 
 _N_LISTED: Final = 20
 """Names in a message."""
@@ -27,8 +27,6 @@ _MAX_UNEXPECTED: Final = 10_000
 """Names that are collected of what no template has."""
 
 _Make = Callable[[list[Any]], Any]
-Placement = Any
-"""A `jax.sharding.Sharding` or `jax.Device`; None for jax's default."""
 
 
 class Leaf(msgspec.Struct, frozen=True):
@@ -92,12 +90,12 @@ class _Walk:
         check_depth(depth, path)
         if branch.form == "wrapper":
             places, paths = [_within(saved)], [path]
-            below = [shardings]
+            below = [sharding_within(shardings, self._branches)]
         else:
             texts = [text_of_key(key) for key in branch.keys]
             self._note_others(saved, texts)
             places, paths = saved.children(texts), [joined(path, text) for text in texts]
-            below = self._shardings_below(shardings, texts, path)
+            below = shardings_below(shardings, self._branches, texts, path)
         makers = []
         for child, place, child_path, sharding in zip(branch.children, places, paths, below, strict=True):
             makers.append(self.branch(child, place, sharding, child_path, depth + 1))
@@ -111,50 +109,17 @@ class _Walk:
         value = saved.value()
         if value is MISSING or value is None:
             self.missing.append(path)
-        self.leaves.append(Leaf(path, like, value, _placement(like, shardings, path)))
+        self.leaves.append(Leaf(path, like, value, placement_of(like, shardings, path)))
         return lambda values: values[place]
 
     def _note_others(self, saved: Saved, texts: list[str]) -> None:
         self.unexpected.extend(islice(saved.others(texts), _MAX_UNEXPECTED - len(self.unexpected)))
-
-    def _shardings_below(self, shardings: Any, texts: list[str], path: str) -> list[Any]:
-        if is_placement(shardings):
-            return [shardings] * len(texts)
-        branch = self._branches.of(shardings)
-        found = {} if branch is None else dict(zip(map(text_of_key, branch.keys), branch.children, strict=True))
-        missing = [text for text in texts if text not in found]
-        if branch is None or missing or len(found) > len(texts):
-            raise UnsupportedError(
-                f"`shardings` does not have the structure of the tree at {words_for(path)}",
-                expected=f"a sharding, a device, None, or the keys {listed(texts)}",
-                found=type(shardings).__name__ if branch is None else listed(found) or "no keys",
-            )
-        return [found[text] for text in texts]
 
 
 def _within(saved: Saved) -> Saved:
     """Return the place of what a variable holds: its own, or its `value` in files of orbax."""
     inner = saved.children(["value"])[0]
     return saved if inner.value() is MISSING or any(saved.others(["value"])) else inner
-
-
-def is_placement(value: Any) -> bool:
-    """Say whether a value says where arrays are to be."""
-    return value is None or isinstance(value, jax.sharding.Sharding | jax.Device)
-
-
-def _placement(like: Any, shardings: Any, path: str) -> Placement:
-    if not is_placement(shardings):
-        raise UnsupportedError(
-            f"`shardings` has a container where the tree has a leaf, at {words_for(path)}",
-            expected="a jax.sharding.Sharding, a jax.Device or None",
-            found=type(shardings).__name__,
-        )
-    if shardings is not None:
-        return shardings
-    if isinstance(like, jax.ShapeDtypeStruct):
-        return like.sharding
-    return like.sharding if isinstance(like, jax.Array) and like.committed else None
 
 
 def _decoded(leaves: list[Leaf]) -> list[Leaf]:
