@@ -37,6 +37,7 @@ LAYERS = (
         "fetching",
         "models",
         "meshes",
+        "runs",
         "training",
         "server",
         "viewing",
@@ -48,6 +49,7 @@ LAYERS = (
         "jax",
         "flax",
         "tensorflow",
+        "keras",
         "mlx",
         "paddle",
         "install",
@@ -76,8 +78,8 @@ IMPORTED_BY_NAME = {"on_demand.py", "arrays/_registry.py", "install.py", "kinds/
 stand-ins for safetensors."""
 
 KNOWS_LIBRARIES = {
-    *("arrays", "models", "meshes", "training", "integrations"),
-    *("torch", "numpy", "jax", "flax", "tensorflow", "mlx", "paddle"),
+    *("arrays", "models", "meshes", "runs", "training", "integrations"),
+    *("torch", "numpy", "jax", "flax", "tensorflow", "keras", "mlx", "paddle"),
     "formats/pickles",  # modules that pickles name
     "kinds/pickles/_data.py",  # objects of libraries that pickles hold
     "state/_described.py",  # NumPy's numbers, as NumPy writes them

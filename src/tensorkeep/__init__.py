@@ -45,6 +45,7 @@
     tensorkeep.exporting     any kind to other formats
     tensorkeep.fetching      downloads                          parallel, resumed, verified
     tensorkeep.models        checkpoints into models            tensorkeep.torch.load_into
+    tensorkeep.runs          whole states of any library        tensorkeep.keras.capture and restore
     tensorkeep.training      whole training states              tensorkeep.torch.capture and restore
     tensorkeep.server        a directory over HTTP              tensorkeep serve
     tensorkeep.viewing       a checkpoint in a browser          tensorkeep view
@@ -197,6 +198,7 @@ _MODULES = (
     "flax",
     "formats",
     "jax",
+    "keras",
     "kinds",
     "layout",
     "limits",
@@ -208,6 +210,7 @@ _MODULES = (
     "numpy",
     "paddle",
     "parallel",
+    "runs",
     "scanner",
     "server",
     "showing",

@@ -4,23 +4,36 @@
 
 Names, arguments and results are as in safetensors 0.8 and 0.9. As there, F64 is rounded to float32, which MLX can
 use on every device; `tensorkeep.load(..., framework="mlx")` keeps it. Better here: bfloat16 can be saved.
+
+`capture` and `restore` are for the whole state of a training run.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tensorkeep.compat import files, safe_open
 from tensorkeep.compat.describing import described
 from tensorkeep.errors import importing
+from tensorkeep.on_demand import find_on_demand
 
 with importing(mlx='"mlx[cpu]"'):
     import mlx.core as mx
 
-__all__ = ["load", "load_file", "safe_open", "save", "save_file"]
+if TYPE_CHECKING:
+    from tensorkeep.runs.mlx import capture, restore
+
+__all__ = ["capture", "load", "load_file", "restore", "safe_open", "save", "save_file"]
+
+_HOMES = {name: f"tensorkeep.runs.mlx:{name}" for name in ("capture", "restore")}
+"""Where each name is that is imported on first use."""
+
+
+def __getattr__(name: str) -> Any:
+    return find_on_demand(__name__, name, _HOMES)
 
 
 def save(tensors: dict[str, mx.array], metadata: dict[str, str] | None = None) -> bytes:

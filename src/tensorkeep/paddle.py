@@ -4,13 +4,15 @@
 
 Names, arguments and results are as in safetensors 0.8 and 0.9. Better here: tensors of any memory layout are
 saved, U32, U64 and complex numbers work, and two tensors at one address can be freed.
+
+`capture` and `restore` are for the whole state of a training run.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,21 +23,35 @@ from tensorkeep.compat.describing import described
 from tensorkeep.compat.wording import check_tensors, strided_text
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import importing
+from tensorkeep.on_demand import find_on_demand
 
 with importing(paddle="paddlepaddle"):
     import paddle
 
+if TYPE_CHECKING:
+    from tensorkeep.runs.paddle import capture, restore
+
 __all__ = [
     "TensorSpec",
+    "capture",
     "deserialize",
     "load",
     "load_file",
+    "restore",
     "safe_open",
     "save",
     "save_file",
     "serialize",
     "serialize_file",
 ]
+
+_HOMES = {name: f"tensorkeep.runs.paddle:{name}" for name in ("capture", "restore")}
+"""Where each name is that is imported on first use."""
+
+
+def __getattr__(name: str) -> Any:
+    return find_on_demand(__name__, name, _HOMES)
+
 
 _TYPES = {
     "F64": paddle.float64,

@@ -4,21 +4,34 @@
 
 Names, arguments and results are as in safetensors 0.8 and 0.9. Better here: memory is shared where TensorFlow's
 kernels allow it, and the dict that is saved is not changed.
+
+`capture` and `restore` are for the whole state of a training run.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensorkeep.compat import files, safe_open
 from tensorkeep.compat.describing import described
 from tensorkeep.errors import importing
+from tensorkeep.on_demand import find_on_demand
 
 with importing(tensorflow="tensorflow"):
     import tensorflow as tf
 
-__all__ = ["load", "load_file", "safe_open", "save", "save_file"]
+if TYPE_CHECKING:
+    from tensorkeep.runs.tensorflow import capture, restore
+
+__all__ = ["capture", "load", "load_file", "restore", "safe_open", "save", "save_file"]
+
+_HOMES = {name: f"tensorkeep.runs.tensorflow:{name}" for name in ("capture", "restore")}
+"""Where each name is that is imported on first use."""
+
+
+def __getattr__(name: str) -> Any:
+    return find_on_demand(__name__, name, _HOMES)
 
 
 def save(tensors: dict[str, tf.Tensor], metadata: dict[str, str] | None = None) -> bytes:

@@ -1,7 +1,7 @@
 """What a library keeps of a dense tensor beside its elements: members of the tensor's node in a saved state. Pure.
 
-"class": "Parameter" or "Buffer"    how torch's modules hold it
-"grad": true                        it requires gradients
+"class": "Parameter", "Buffer" …    how modules of torch and Paddle hold it; "Variable" of TensorFlow
+"grad": true                        it requires gradients, or is a variable that is trained
 "weak": true                        its dtype is weak: jax lets it give way to the dtypes it meets
 "order": [0, 2, 3, 1]               dimensions from the outermost to the innermost in memory, if the tensor has no
                                     gaps there but is not in C order (here: channels last)
@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from tensorkeep.errors import FormatError
 
-CLASSES: Final = ("Parameter", "Buffer")
-"""How torch's modules hold tensors."""
+CLASSES: Final = ("Parameter", "Buffer", "Variable")
+"""How modules hold tensors."""
 
 
 def dense_order(shape: Sequence[int], strides: Sequence[int], step: int = 1) -> list[int] | None:

@@ -74,10 +74,12 @@ LIBRARIES: Final = {
             module="tensorflow",
             tensor_classes=("Tensor", "Variable"),
             arrays="tensorkeep.arrays.tensorflow._dense:TensorflowArrays",
+            codec="tensorkeep.arrays.tensorflow._codec:TensorflowCodec",
             install="pip install tensorflow",
             has_devices=True,
             is_immutable=True,
             alignment=64,
+            attributes=frozenset({"class", "grad"}),
         ),
         Library(
             name="mlx",
@@ -93,8 +95,10 @@ LIBRARIES: Final = {
             module="paddle",
             tensor_classes=("Tensor",),
             arrays="tensorkeep.arrays.paddle._dense:PaddleArrays",
+            codec="tensorkeep.arrays.paddle._codec:PaddleCodec",
             install="pip install paddlepaddle",
             has_devices=True,
+            attributes=frozenset({"class", "grad"}),
         ),
         Library(
             name="cupy",

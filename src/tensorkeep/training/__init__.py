@@ -7,15 +7,12 @@
 - `_schedulers`: states of torch's schedulers, checked before they are loaded.
 - `_generators`: random generators and their states.
 - `_capture`: `capture`.
-- `_placeholders`: placeholders for objects that were not created.
 - `_prepare`: check a state first, load it later; `check_fit`.
-- `_saved`: the parts of a training state in a file.
 - `_restore`: `restore`.
 """
 
 from tensorkeep.training._capture import capture
 from tensorkeep.training._generators import GENERATORS, rng_of
-from tensorkeep.training._placeholders import find_placeholder
 from tensorkeep.training._prepare import check_fit
 from tensorkeep.training._restore import restore
 
@@ -23,7 +20,6 @@ __all__ = [
     "GENERATORS",
     "capture",
     "check_fit",
-    "find_placeholder",
     "restore",
     "rng_of",
 ]

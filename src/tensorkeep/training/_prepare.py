@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -10,14 +10,12 @@ import torch
 from torch import nn
 
 from tensorkeep.errors import StateDictMismatchError, StateError
+from tensorkeep.runs import Action, pairs, refuse_placeholders
 from tensorkeep.training._generators import GENERATORS, prepare_generator
 from tensorkeep.training._memory import own_memory
 from tensorkeep.training._modules import check_module, load_module
 from tensorkeep.training._optimizers import check_optimizer, load_optimizer
-from tensorkeep.training._placeholders import refuse_placeholders
 from tensorkeep.training._schedulers import check_scheduler
-
-_Action = Callable[[], object]
 
 
 def check_fit(target: Any, saved: Any, part: str) -> None:
@@ -27,7 +25,7 @@ def check_fit(target: Any, saved: Any, part: str) -> None:
         pass
 
 
-def prepare(target: Any, saved: Any, part: str, *, strict: bool) -> Iterator[_Action]:
+def prepare(target: Any, saved: Any, part: str, *, strict: bool) -> Iterator[Action]:
     """Check a state, and yield the actions that load it into an object; nothing changes before they run."""
     if isinstance(target, nn.Module):
         check_module(target, saved, part, strict=strict)
@@ -43,7 +41,8 @@ def prepare(target: Any, saved: Any, part: str, *, strict: bool) -> Iterator[_Ac
             check_scheduler(target, saved, part)
         yield lambda: target.load_state_dict(own_memory(saved))
     elif isinstance(target, Mapping | list | tuple):
-        yield from _prepare_several(target, saved, part, strict=strict)
+        for item, state, place in pairs(target, saved, part):
+            yield from prepare(item, state, place, strict=strict)
     else:
         raise StateError(
             f"cannot load a state into {part}",
@@ -51,28 +50,6 @@ def prepare(target: Any, saved: Any, part: str, *, strict: bool) -> Iterator[_Ac
             found=f"{type(target).__module__}.{type(target).__qualname__}",
             hint="Data is returned by restore: leave out the argument",
         )
-
-
-def _prepare_several(
-    target: Mapping[Any, Any] | list[Any] | tuple[Any, ...], saved: Any, part: str, *, strict: bool
-) -> Iterator[_Action]:
-    targets = _by_key(target)
-    states = _by_key(saved) if isinstance(saved, Mapping | list | tuple) else {}
-    if targets.keys() != states.keys():
-        raise StateDictMismatchError(
-            f"{part} has other objects in the checkpoint",
-            expected=", ".join(map(str, targets)) or "none",
-            found=", ".join(map(str, states)) or "none",
-            hint="Nothing was changed",
-            missing=[f"{part}.{key}" for key in targets if key not in states],
-            unexpected=[f"{part}.{key}" for key in states if key not in targets],
-        )
-    for key, item in targets.items():
-        yield from prepare(item, states[key], f"{part}.{key}", strict=strict)
-
-
-def _by_key(several: Mapping[Any, Any] | list[Any] | tuple[Any, ...]) -> dict[Any, Any]:
-    return dict(several) if isinstance(several, Mapping) else dict(enumerate(several))
 
 
 def _check_scaler(target: Any, saved: Any, part: str) -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from tensorkeep.runs import Action, apply, load_parts, refuse_placeholders
 from tensorkeep.state import Classes
 from tensorkeep.training._generators import prepare_rng
-from tensorkeep.training._placeholders import refuse_placeholders
 from tensorkeep.training._prepare import prepare
-from tensorkeep.training._saved import load_parts
 from tensorkeep.transport import Openable
-
-_Action = Callable[[], object]
 
 
 def restore(
@@ -85,25 +82,14 @@ def restore(
     """
     objects = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "scaler": scaler}
     targets = {part: target for part, target in objects.items() if target is not None} | extra
-    parts, rest = load_parts(source, [*targets, "rng"] if rng else [*targets], classes, device)
-    actions: list[tuple[str, _Action]] = []
+    parts, rest = load_parts(
+        source, [*targets, "rng"] if rng else [*targets], classes, framework=None, others_on=("torch", device)
+    )
+    actions: list[tuple[str, Action]] = []
     for part, target in targets.items():
         refuse_placeholders(parts[part], part)
         actions += [(part, action) for action in prepare(target, parts[part], part, strict=strict)]
     if rng:  # last, since loading an object may draw random numbers
         actions += [("rng", action) for action in prepare_rng(parts["rng"], "rng")]
-    _apply(actions)
+    apply(actions)
     return rest
-
-
-def _apply(actions: list[tuple[str, _Action]]) -> None:
-    """Change the objects; if one fails in its own loading code, note which ones were changed."""
-    changed: list[str] = []
-    for part, action in actions:
-        try:
-            action()
-        except Exception as error:
-            done = ", ".join(dict.fromkeys(changed)) or "nothing"
-            error.add_note(f"restore changed {done} before this error, and perhaps part of {part}")
-            raise
-        changed.append(part)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 import paddle
+from paddle.base.framework import EagerParamBase
 from paddle.utils.dlpack import from_dlpack
 
 from tensorkeep.arrays._by_numpy import ArraysByNumpy
@@ -46,7 +47,7 @@ class PaddleArrays(ArraysByNumpy):
     """Dense tensors of Paddle on one device: `DenseArrays`."""
 
     framework: ClassVar[str] = "paddle"
-    plain_classes: Final[Mapping[type, Callable[[Any], bool]]] = {paddle.Tensor: _is_plain}
+    plain_classes: Final[Mapping[type, Callable[[Any], bool]]] = {paddle.Tensor: _is_plain, EagerParamBase: _is_plain}
 
     def __init__(self, device: Any = "cpu") -> None:
         self._device = None if device is None or str(device) in {"cpu", "Place(cpu)"} else device

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, Literal
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
+from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from tensorkeep.arrays._by_numpy import ArraysByNumpy
 from tensorkeep.dtypes import BY_NUMPY, DType
@@ -34,7 +35,7 @@ class TensorflowArrays(ArraysByNumpy):
     """Dense tensors of TensorFlow on one device: `DenseArrays`."""
 
     framework: ClassVar[str] = "tensorflow"
-    plain_classes: Final[Mapping[type, Callable[[Any], bool]]] = {EAGER: _is_plain}
+    plain_classes: Final[Mapping[type, Callable[[Any], bool]]] = {EAGER: _is_plain, ResourceVariable: _is_plain}
 
     def __init__(self, device: Any = "cpu") -> None:
         self._device = None if device is None or str(device).lower() == "cpu" else _checked(device)

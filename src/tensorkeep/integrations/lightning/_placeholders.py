@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats.pickles import Unknown
+from tensorkeep.runs import find_placeholder
 from tensorkeep.state import NamedData
-from tensorkeep.training import find_placeholder
 
 VERSION: Final = "pytorch-lightning_version"
 """Key that every checkpoint of a Trainer has."""

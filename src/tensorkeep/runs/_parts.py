@@ -27,20 +27,30 @@ _N_LISTED: Final = 20
 
 
 def load_parts(
-    source: Openable | Mapping[Any, Any], wanted: Collection[str], classes: Classes, device: Any
+    source: Openable | Mapping[Any, Any],
+    wanted: Collection[str],
+    classes: Classes,
+    *,
+    framework: str | None,
+    others_on: tuple[str, Any],
 ) -> tuple[dict[str, Any], dict[Any, Any]]:
-    """Read the wanted parts of a checkpoint, and all extra data; unwanted parts are not read."""
+    """Read the wanted parts of a checkpoint, and all extra data; unwanted parts are not read.
+
+    Tensors of the parts are those of `framework`, or of the library that each was saved from. `others_on` is the
+    library and the device for tensors of the extra data if the file names no library.
+    """
     if isinstance(source, CheckpointStore):
         raise TypeError("restore takes one state, not a store: restore(store.load(), ...), or store.path_of(step)")
     if isinstance(source, Mapping):
         return _split(source, wanted, "<state>")
-    with open_checkpoint(source, framework="torch") as opened:
+    with open_checkpoint(source, framework=framework or others_on[0]) as opened:
         if not opened.loads_parts:
             return _split(opened.load_tree(), wanted, opened.path)
         parts, others = _split(opened.tree, wanted, opened.path)
         names = {part: _name_in(opened.tree, part) for part in parts}
-        loaded = _load(opened, names.values(), classes, "cpu")
-        return {part: loaded[name] for part, name in names.items()}, _load(opened, others, classes, device)
+        loaded = _load(opened, names.values(), classes, "cpu", framework)
+        rest = _load(opened, others, classes, others_on[1], None)
+        return {part: loaded[name] for part, name in names.items()}, rest
 
 
 def _split(state: Any, wanted: Collection[str], path: str) -> tuple[dict[str, Any], dict[Any, Any]]:
@@ -71,9 +81,13 @@ def _name_in(state: Mapping[Any, Any], part: str) -> str | None:
     return next((name for name in (part, *_PARTS.get(part, ())) if name in state), None)
 
 
-def _load(opened: Opened, names: Iterable[Any], classes: Classes, device: Any) -> dict[Any, Any]:
+def _load(
+    opened: Opened, names: Iterable[Any], classes: Classes, device: Any, framework: str | None
+) -> dict[Any, Any]:
     paths = frozenset(map(_path_of, names))
-    options = LoadOptions(only=paths.__contains__, classes=classes, device=device, uses_device=False)
+    options = LoadOptions(
+        only=paths.__contains__, classes=classes, framework=framework, device=device, uses_device=False
+    )
     return dict(opened.load_state(options)) if paths else {}
 
 

@@ -1,0 +1,15 @@
+"""Whole states of Keras, with any backend: models, optimizers, metrics and random generators.
+
+    from tensorkeep.keras import capture, restore
+
+`tensorkeep.integrations.keras` has a callback that saves them while a model is trained.
+"""
+
+from tensorkeep.errors import importing
+
+with importing(keras="keras"):
+    import keras  # noqa: F401
+
+from tensorkeep.runs.keras import capture, restore
+
+__all__ = ["capture", "restore"]
