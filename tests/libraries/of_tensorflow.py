@@ -45,11 +45,6 @@ def test_devices(tmp_path: Path) -> None:
             tensorkeep.load(tmp_path / "x.safetensors", framework="tf", device=device)
 
 
-def test_a_variable_is_not_silently_a_tensor(tmp_path: Path) -> None:
-    with pytest.raises(StateError, match=r"Variable"):
-        tensorkeep.save({"model": {"w": tf.Variable([1.0])}}, tmp_path / "x.safetensors")
-
-
 def test_what_a_function_traces_has_no_bytes(tmp_path: Path) -> None:
     @tf.function
     def traced(x: Any) -> Any:

@@ -14,7 +14,9 @@ What torch adds to it is in `training/`.
 - `keras`: Keras's models and optimizers, of any backend (imports Keras).
 - `tensorflow`: TensorFlow's trackable objects (imports TensorFlow and Keras).
 - `mlx`: MLX's modules and optimizers (imports MLX).
-- `paddle`: Paddle's layers and optimizers (imports Paddle).
+- `paddle_generators`: Paddle's random generators (imports Paddle).
+- `paddle_optimizers`: Paddle's optimizers and what belongs to them (imports Paddle).
+- `paddle`: Paddle's layers and runs (imports Paddle).
 """
 
 from tensorkeep.runs._actions import Action, apply
