@@ -17,7 +17,10 @@ MODULES = sorted(
     for path in FILES
     if relative(path) not in {"__init__.py", "__main__.py"}
 )
-OTHER_LIBRARIES = {f"tensorkeep.{library}" for library in ("flax", "jax", "mlx", "paddle", "tensorflow")}
+OTHER_LIBRARIES = {
+    *(f"tensorkeep.{library}" for library in ("flax", "jax", "keras", "mlx", "paddle", "tensorflow")),
+    *(name for name in MODULES if re.match(r"tensorkeep\.(runs|integrations)\.(keras|mlx|paddle|tensorflow)", name)),
+}
 """Modules that import libraries which crash in one process; tests/libraries looks at each in its own."""
 
 PUBLIC_MODULES = [
@@ -25,6 +28,7 @@ PUBLIC_MODULES = [
     for name in MODULES
     if not any(part.startswith("_") for part in name.split("."))
     and ".".join(name.split(".")[:2]) not in OTHER_LIBRARIES
+    and name not in OTHER_LIBRARIES
 ]
 
 

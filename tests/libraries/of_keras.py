@@ -25,7 +25,7 @@ def test_it_is_the_backend_that_was_asked_for() -> None:
     assert os.environ.get("KERAS_BACKEND", "tensorflow") == BACKEND
 
 
-def new_model(width: int = 3) -> Any:
+def new_model(width: int = 3, *, compiled: bool = False) -> Any:
     layers = keras.layers
     model = keras.Sequential([
         keras.Input((4,)),
@@ -35,7 +35,7 @@ def new_model(width: int = 3) -> Any:
         layers.Dense(2),
     ])
     schedule = keras.optimizers.schedules.CosineDecay(0.1, 100)
-    model.compile(keras.optimizers.AdamW(schedule), "mse", metrics=["mae"])
+    model.compile(keras.optimizers.AdamW(schedule), "mse", metrics=["mae"], run_eagerly=not compiled)
     return model
 
 
@@ -170,17 +170,19 @@ def fit(model: Any, epochs: int, *callbacks: Any) -> Any:
 
 class TestStoreCheckpoint:
     @pytest.mark.parametrize("background", [False, True], ids=str)
-    def test_a_killed_fit_goes_on_as_if_nothing_had_happened(self, background: bool, tmp_path: Path) -> None:
-        start = as_numpy(tensorkeep.keras.capture(model=(whole := new_model())))
+    def test_a_killed_fit_continues_as_if_nothing_had_happened(self, background: bool, tmp_path: Path) -> None:
+        compiled = background and BACKEND == "jax"  # which keeps variables elsewhere while it trains
+        start = as_numpy(tensorkeep.keras.capture(model=(whole := new_model(compiled=compiled))))
         store = tensorkeep.CheckpointStore(tmp_path / "run", keep_last=2, monitor="val_loss")
         fit(whole, 4, StoreCheckpoint(tmp_path / "whole"))
 
-        first = new_model()
+        first, saver = new_model(compiled=compiled), StoreCheckpoint(store, background=background)
         tensorkeep.keras.restore(start, model=first)
         with pytest.raises(Killed):
-            fit(first, 4, StoreCheckpoint(store, background=background), Kill(2, 1))
-        tensorkeep.release_snapshots()
-        resumed, callback = new_model(), StoreCheckpoint(store, background=background)
+            fit(first, 4, saver, Kill(2, 1))
+        if saver._handle is not None:
+            saver._handle.wait()
+        resumed, callback = new_model(compiled=compiled), StoreCheckpoint(store, background=background)
         history = fit(resumed, 4, callback)
 
         assert callback.resumed == Position(2, 0, 6)
@@ -228,10 +230,10 @@ class TestStoreCheckpoint:
         store = tensorkeep.CheckpointStore(tmp_path / "run", monitor="val_loss")
         fit(new_model(width=5), 1, StoreCheckpoint(store))
         model = new_model()
-        before = flat(tensorkeep.keras.capture(model=model))
+        before = flat(tensorkeep.keras.capture(model=model, rng=False))
         with pytest.raises(StateDictMismatchError, match="model does not fit"):
             fit(model, 2, StoreCheckpoint(store))
-        assert flat(tensorkeep.keras.capture(model=model)) == before
+        assert flat(tensorkeep.keras.capture(model=model, rng=False)) == before
         store.save(99, {"weights": np.ones(3)}, {"val_loss": 3.0})
         with pytest.raises(FormatError, match="has no position"):
             fit(model, 2, StoreCheckpoint(store))

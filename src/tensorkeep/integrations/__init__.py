@@ -6,6 +6,7 @@
   memory.
 - `skorch/`: skorch: callbacks and functions that save and load a net without a pickle.
 - `lightning/`: Lightning: plugins that save and load the checkpoints of a Trainer or of Fabric.
+- `keras/`: Keras: a callback that saves a run in a store and continues it.
 - `distributed/`: torch.distributed.checkpoint: many ranks save one checkpoint together, and load it in any other
   number.
 - `orbax/`: orbax's `CheckpointManager` over a store of safetensors files.

@@ -69,9 +69,7 @@ class KerasObject:
 
     def prepare(self, saved: Any, part: str, *, strict: bool) -> Iterator[Action]:
         """Check that a state fits, and yield the actions that assign its variables."""
-        slots = self.slots()
-        kind = type(self._value).__name__
-        return prepare_slots(slots, _under_own_names(slots, saved), part, kind, strict=strict)
+        return prepare_under_numbered_names(self.slots(), saved, part, type(self._value).__name__, strict=strict)
 
 
 def keras_object(value: Any) -> KerasObject | None:
@@ -95,6 +93,13 @@ def _value_of(variable: Any) -> Any:
     if BACKEND == "tensorflow":
         return value.value()
     return value.detach() if BACKEND == "torch" else value
+
+
+def prepare_under_numbered_names(
+    slots: list[Slot], saved: Any, part: str, kind: str, *, strict: bool
+) -> Iterator[Action]:
+    """Check a state that may have other numbers in automatic names, and yield the actions that assign variables."""
+    return prepare_slots(slots, _under_own_names(slots, saved), part, kind, strict=strict)
 
 
 def _under_own_names(slots: list[Slot], saved: Any) -> Any:

@@ -15,8 +15,8 @@ from tensorkeep.errors import StateError
 from tensorkeep.runs._actions import Action
 from tensorkeep.runs._generators import as_mismatch
 from tensorkeep.runs._run import Stateful, capture_run, restore_run
-from tensorkeep.runs._slots import Array, Slot, prepare_slots, state_of_slots
-from tensorkeep.runs.keras import keras_object
+from tensorkeep.runs._slots import Array, Slot, state_of_slots
+from tensorkeep.runs.keras import keras_object, prepare_under_numbered_names
 from tensorkeep.runs.tensorflow_generators import RNG_ACTIONS, capture_rng, generator_action, generator_state
 from tensorkeep.state import Classes, joined
 from tensorkeep.transport import Openable
@@ -54,7 +54,7 @@ class _Trackable:
         return state_of_slots(self.slots())
 
     def prepare(self, saved: Any, part: str, *, strict: bool) -> Iterator[Action]:
-        return prepare_slots(self.slots(), saved, part, type(self._root).__name__, strict=strict)
+        return prepare_under_numbered_names(self.slots(), saved, part, type(self._root).__name__, strict=strict)
 
 
 def _slots_of(value: Any, path: str, seen: set[int]) -> Iterator[Slot]:
