@@ -36,7 +36,7 @@ def load_parts(
 ) -> tuple[dict[str, Any], dict[Any, Any]]:
     """Read the wanted parts of a checkpoint, and all extra data; unwanted parts are not read.
 
-    Tensors of the parts are those of `framework`, or of the library that each was saved from. `others_on` is the
+    Tensors of the parts are made by `framework`, or by the library that each was saved from. `others_on` is the
     library and the device for tensors of the extra data if the file names no library.
     """
     if isinstance(source, CheckpointStore):

@@ -1,7 +1,7 @@
 """Keras's models, layers, optimizers, metrics and seed generators, of any backend (imports Keras).
 
 Keras numbers its automatic names within a process: the same program gives `dense/kernel` in one run and
-`dense_2/kernel` in another. So a state has the names that Keras shows, and if they are not those of the object, names
+`dense_2/kernel` in another. So a state has the names that Keras shows, and if the object has others, names
 without these numbers are compared, in order.
 """
 
@@ -185,7 +185,7 @@ def restore(
         epoch = rest["epoch"]
 
     Everything is read and checked before anything is changed. If something does not fit, all objects are left as they
-    were. A state that was saved with one backend is restored with any other; global random generators are those of
+    were. A state that was saved with one backend is restored with any other; global random generators belong to
     the backend, so pass `rng=False` then. Nothing in the source is run.
 
     Args:

@@ -90,7 +90,7 @@ def restore(
         step = rest["step"]
 
     Everything is read and checked before anything is changed. If something does not fit, all objects are left as they
-    were. An optimizer without accumulators takes those of the checkpoint with its first step. Nothing in the source
+    were. An optimizer without accumulators gets the saved ones with its first step. Nothing in the source
     is run.
 
     Args:

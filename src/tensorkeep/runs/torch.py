@@ -1,4 +1,4 @@
-"""torch's random generators, for its own runs and those of Keras (imports torch)."""
+"""torch's random generators, for runs of torch and of Keras (imports torch)."""
 
 from __future__ import annotations
 

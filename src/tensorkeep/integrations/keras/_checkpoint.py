@@ -41,7 +41,7 @@ class StoreCheckpoint(keras.callbacks.Callback):
 
     A step of the store is the model with its seed generators, the optimizer, the global random generators and the
     position; its number is the number of batches so far, its metrics are the logs. If the store has steps when `fit`
-    begins, the last one is restored into the model, all or nothing, and `fit` goes on with the epoch after it. A step
+    begins, the last one is restored into the model, all or nothing, and `fit` continues with the epoch after it. A step
     that was saved within an epoch begins that epoch again.
 
     Args:
@@ -54,7 +54,7 @@ class StoreCheckpoint(keras.callbacks.Callback):
         classes: Dataclasses, enums and named tuples in these that may be created.
 
     Attributes:
-        resumed: The position from which `fit` continued; None if it began anew.
+        resumed: The position from which `fit` continued; None if it started from the beginning.
 
     Raises:
         UnsupportedError: If `every` is neither `"epoch"` nor a positive number.
