@@ -43,7 +43,7 @@ def capture_host_rng() -> dict[str, Any]:
 
 
 def prepare_rng(saved: Any, part: str, others: Mapping[str, Callable[[Any], Action]]) -> Iterator[Action]:
-    """Yield the actions that set the global generators; `others` makes those of an array library's generators."""
+    """Yield the actions that set the global generators; `others` makes the actions for an array library."""
     actions: dict[Any, Callable[[Any], Action]] = {
         "python": lambda state: _python_action(random.setstate, state),
         "numpy": lambda state: _random_state_action(np.random.get_state(legacy=False), np.random.set_state, state),

@@ -41,8 +41,8 @@ class StoreCheckpoint(keras.callbacks.Callback):
 
     A step of the store is the model with its seed generators, the optimizer, the global random generators and the
     position; its number is the number of batches so far, its metrics are the logs. If the store has steps when `fit`
-    begins, the last one is restored into the model, all or nothing, and `fit` continues with the epoch after it. A step
-    that was saved within an epoch begins that epoch again.
+    begins, the last one is restored into the model, all or nothing, and `fit` continues with the epoch after it. A
+    step that was saved within an epoch begins that epoch again.
 
     Args:
         store: The store, or its directory: a store that keeps the last 3 steps, and the best one by `val_loss`.
