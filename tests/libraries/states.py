@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tensorkeep
-from tensorkeep.arrays import moved, tensor_to_write
+from tensorkeep.arrays import convert_to, tensor_to_write
 from tensorkeep.errors import StateDictMismatchError, StateError
 from tensorkeep.state import NamedData
 
@@ -183,4 +183,4 @@ def as_numpy(value: Any) -> Any:
         return {key: as_numpy(item) for key, item in value.items()}
     if isinstance(value, list):
         return [as_numpy(item) for item in value]
-    return np.array(moved("numpy", "cpu", value)) if hasattr(value, "shape") else value
+    return np.array(convert_to("numpy", value)) if hasattr(value, "shape") else value

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.arrays import is_tensor, moved
+from tensorkeep.arrays import convert_to, is_tensor
 from tensorkeep.errors import StateDictMismatchError
 from tensorkeep.phrases import listed
 from tensorkeep.runs._actions import Action
@@ -87,7 +87,7 @@ def as_array(value: Any) -> Array | None:
     """Return a tensor of any library as a NumPy array; None for what is no tensor."""
     if not is_tensor(value):
         return None
-    return np.asarray(moved("numpy", "cpu", value))
+    return np.asarray(convert_to("numpy", value))
 
 
 def _assign(slot: Slot, array: Array) -> None:

@@ -10,7 +10,7 @@ import mlx.core as mx
 import mlx.optimizers as optim
 from mlx import nn
 
-from tensorkeep.arrays import moved
+from tensorkeep.arrays import convert_to
 from tensorkeep.runs._actions import Action
 from tensorkeep.runs._run import Stateful, capture_run, restore_run
 from tensorkeep.runs._slots import Array, Slot, as_array, prepare_slots, state_of_slots
@@ -47,7 +47,7 @@ def _slots_of(tree: Any, holder: Any, path: str) -> Iterator[Slot]:
 
 
 def _replace(holder: Any, key: Any, array: Array) -> None:
-    holder[key] = moved("mlx", "cpu", array)
+    holder[key] = convert_to("mlx", array)
 
 
 def _random_action(saved: Any) -> Action:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import paddle
 
-from tensorkeep.arrays import moved
+from tensorkeep.arrays import convert_to
 from tensorkeep.errors import StateDictMismatchError
 from tensorkeep.phrases import listed
 from tensorkeep.runs._actions import Action
@@ -205,9 +205,9 @@ def slot_of(name: str, tensor: Any) -> Slot:
 
 def _assign(tensor: Any, array: Array) -> None:
     with paddle.no_grad():
-        paddle.assign(moved("paddle", "cpu", array), output=tensor)
+        paddle.assign(convert_to("paddle", array), output=tensor)
 
 
 def _own_tensor(value: Any) -> Any:
     """Return a tensor with memory of its own."""
-    return moved("paddle", "cpu", as_array(value)).clone()
+    return convert_to("paddle", as_array(value)).clone()
