@@ -43,7 +43,8 @@ def load_parts(
         raise TypeError("restore takes one state, not a store: restore(store.load(), ...), or store.path_of(step)")
     if isinstance(source, Mapping):
         return _split(source, wanted, "<state>")
-    with open_checkpoint(source, framework=framework or others_on[0]) as opened:
+    library: Any = framework or others_on[0]
+    with open_checkpoint(source, framework=library) as opened:
         if not opened.loads_parts:
             return _split(opened.load_tree(), wanted, opened.path)
         parts, others = _split(opened.tree, wanted, opened.path)
