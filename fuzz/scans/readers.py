@@ -174,7 +174,17 @@ def _keras_readers() -> dict[str, Reader]:
     return {"keras": load}
 
 
-_LIBRARIES = {"torch": _torch_readers, "numpy": _numpy_readers, "joblib": _joblib_readers, "keras": _keras_readers}
+def _paddle_readers() -> dict[str, Reader]:
+    import paddle
+
+    return {
+        "paddle, memory": lambda data, _: paddle.load(io.BytesIO(data)),
+        "paddle, path": lambda _, path: paddle.load(path),
+        "paddle, numpy": lambda _, path: paddle.load(path, return_numpy=True),
+    }
+
+
+_LIBRARIES = {"torch": _torch_readers, "numpy": _numpy_readers, "joblib": _joblib_readers, "keras": _keras_readers, "paddle": _paddle_readers}
 
 
 def libraries() -> list[str]:

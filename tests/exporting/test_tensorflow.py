@@ -10,7 +10,7 @@ import pytest
 
 import tensorkeep
 from tensorkeep.errors import DestinationExistsError, DtypeError, RefusedError
-from tests.support.formats.tensorflow_files import read_by_tensorflow
+from tests.support.formats.tensorflow_files import read_by_tensorflow, restored_by_tensorflow
 
 _ = ml_dtypes  # gives NumPy the names of its dtypes
 
@@ -81,3 +81,34 @@ def test_dtypes_that_tensorflow_lacks_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(DtypeError, match="cast"):
         tensorkeep.export(tmp_path / "a.safetensors", tmp_path / "model.index")
+
+
+def test_objects_are_restored(tmp_path: Path) -> None:
+    state = {
+        "layers.0.kernel": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "layers.0.bias": np.full(3, 7, np.float32),
+        "layers.1.kernel": np.full((3, 1), 8, np.float32),
+    }
+    tensorkeep.save(state, tmp_path / "a.safetensors")
+
+    done = tensorkeep.export(tmp_path / "a.safetensors", tmp_path / "model", to="tensorflow-objects")
+
+    assert done.files == ("model.data-00000-of-00001", "model.index")
+    found = restored_by_tensorflow(tmp_path / "model")
+    assert found == {"kernel": [0, 1, 2, 3, 4, 5], "bias": [7] * 3, "other": [8] * 3, "alone": [7] * 3}
+    assert tensorkeep.verify(tmp_path / "model").is_whole
+    with tensorkeep.open(tmp_path / "model") as opened:
+        assert sorted(opened) == sorted(state)
+        assert not opened.metadata
+        assert not opened.strings
+
+
+@pytest.mark.parametrize("name", ["a/b", "a.b/c", "a..b", "слой", "x/.ATTRIBUTES/VARIABLE_VALUE"])
+def test_names_of_objects_come_back_or_are_refused(name: str, tmp_path: Path) -> None:
+    tensorkeep.save({name: np.ones(2)}, tmp_path / "a.safetensors")
+    try:
+        tensorkeep.export(tmp_path / "a.safetensors", tmp_path / "m", to="tensorflow-objects")
+    except RefusedError:
+        assert "ATTRIBUTES" in name
+    else:
+        assert list(tensorkeep.open(tmp_path / "m")) == [name]

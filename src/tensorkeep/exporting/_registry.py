@@ -11,9 +11,9 @@ from tensorkeep.exporting._gguf import GGUF
 from tensorkeep.exporting._hdf5 import HDF5
 from tensorkeep.exporting._msgpack import MSGPACK
 from tensorkeep.exporting._npy import NPY, NPZ
-from tensorkeep.exporting._tensorflow import TENSORFLOW
+from tensorkeep.exporting._tensorflow import TENSORFLOW, TENSORFLOW_OBJECTS
 
-FORMATS: Final[tuple[ExportFormat, ...]] = (NPZ, NPY, MSGPACK, HDF5, GGUF, TENSORFLOW)
+FORMATS: Final[tuple[ExportFormat, ...]] = (NPZ, NPY, MSGPACK, HDF5, GGUF, TENSORFLOW, TENSORFLOW_OBJECTS)
 """Every format, in the order in which messages list them."""
 
 

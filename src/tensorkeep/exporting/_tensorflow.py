@@ -2,11 +2,14 @@
 
 The data file never has the name of an old one that is replaced, so that the index, which appears by one rename,
 always has the data that it describes beside it, whenever the process is killed.
+
+A checkpoint has tensors by their names, or those of objects, which `tf.train.Checkpoint` restores.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import count
 from typing import Final
 
@@ -19,11 +22,15 @@ from tensorkeep.formats.tensorflow import (
     INDEX_SUFFIX,
     NUMBERS,
     OBJECT_GRAPH_KEY,
+    STRING,
     BundledTensor,
     Part,
     data_name,
     emit_index,
+    emit_object_graph,
+    emit_string,
     is_data_name,
+    key_of,
     names_of,
     stem_of,
 )
@@ -37,18 +44,18 @@ _MAX_NDIM: Final = min(MAX_NDIM, 254)
 """TensorFlow has no shapes of more dimensions."""
 
 
-def _plan(content: Content, name: str) -> Plan:
+def _plan(content: Content, name: str, *, has_objects: bool = False) -> Plan:
     stem = name.removesuffix(INDEX_SUFFIX)
     if not stem:
         raise UnsupportedError("the checkpoint has no name", found=repr(name), expected="a name such as model.index")
     replaced = frozenset(other for other in content.beside if is_data_name(other) and stem_of(other) == stem)
     n_shards = next(n for n in count(1) if data_name(stem, 0, n) not in replaced)
-    writing = _Writing(content, n_shards)
+    writing = _Writing(content, n_shards, has_objects=has_objects)
     files = (
         OutputFile(data_name(stem, 0, n_shards), writing.write_data),
         OutputFile(stem + INDEX_SUFFIX, writing.write_index),
     )
-    names = {key: own for own, key in names_of(content.tensors).items() if own != key}
+    names = {} if has_objects else {key: own for own, key in names_of(content.tensors).items() if own != key}
     return Plan(files, replaced, names=names)
 
 
@@ -59,7 +66,8 @@ class _Writing:
     tensors are.
     """
 
-    def __init__(self, content: Content, n_shards: int) -> None:
+    def __init__(self, content: Content, n_shards: int, *, has_objects: bool) -> None:
+        self._has_objects = has_objects
         self._content = content
         self._n_shards = n_shards
         self._written: dict[str, BundledTensor] = {}
@@ -80,7 +88,13 @@ class _Writing:
                 yield buffer
             position = start + tensor.nbytes
             part = Part((0,) * len(tensor.shape), tensor.shape, 0, ByteRange(start, position), sum_.value())
-            self._written[name] = BundledTensor(BY_NUMBER[NUMBERS[tensor.dtype.name]], tensor.shape, (part,))
+            key = key_of(name) if self._has_objects else name
+            self._written[key] = BundledTensor(BY_NUMBER[NUMBERS[tensor.dtype.name]], tensor.shape, (part,))
+        if self._has_objects:
+            text, crc = emit_string(emit_object_graph(self._content.tensors))
+            yield text
+            part = Part((), (), 0, ByteRange(position, position + len(text)), crc)
+            self._written[OBJECT_GRAPH_KEY] = BundledTensor(BY_NUMBER[STRING], (), (part,))
 
     def write_index(self, sink: ByteSink) -> None:
         sink.write([emit_index(self._written, self._n_shards)])
@@ -94,6 +108,11 @@ def _name_problem(name: str) -> str | None:
     return None
 
 
+def _object_problem(name: str) -> str | None:
+    """Return why an object cannot be called so: its name would not come back from the key."""
+    return None if names_of([key_of(name)]) == {name: key_of(name)} else "TensorFlow has no such names of objects"
+
+
 TENSORFLOW: Final = ExportFormat(
     key="tensorflow",
     what="a TensorFlow checkpoint",
@@ -101,5 +120,15 @@ TENSORFLOW: Final = ExportFormat(
     dtypes=frozenset(NUMBERS),
     plan=_plan,
     name_problem=_name_problem,
+    max_ndim=_MAX_NDIM,
+)
+
+TENSORFLOW_OBJECTS: Final = ExportFormat(
+    key="tensorflow-objects",
+    what="a TensorFlow checkpoint of objects",
+    suffixes=(),
+    dtypes=frozenset(NUMBERS),
+    plan=partial(_plan, has_objects=True),
+    name_problem=_object_problem,
     max_ndim=_MAX_NDIM,
 )

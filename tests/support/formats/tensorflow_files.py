@@ -52,6 +52,12 @@ def read_by_tensorflow(prefix: Path) -> dict[str, tuple[str, tuple[int, ...], by
     return _described(run_tensorflow("read", str(prefix)))
 
 
+def restored_by_tensorflow(prefix: Path) -> dict[str, list[float]]:
+    """Return what `tf.train.Checkpoint` restores into two layers, and into a variable by its whole name."""
+    found: dict[str, list[float]] = json.loads(run_tensorflow("restore", str(prefix)))
+    return found
+
+
 def _described(text: str) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
     found = json.loads(text)
     return {key: (dtype, tuple(shape), bytes.fromhex(data)) for key, (dtype, shape, data) in found.items()}
@@ -257,9 +263,22 @@ def _write_all(directory: Path) -> None:
     writer.graphs()
 
 
+def _restored(prefix: str) -> str:
+    import tensorflow as tf
+
+    layers = [tf.Module(), tf.Module()]
+    layers[0].kernel, layers[0].bias = tf.Variable(tf.zeros((2, 3))), tf.Variable(tf.zeros(3))
+    layers[1].kernel = tf.Variable(tf.zeros((3, 1)))
+    tf.train.Checkpoint(layers=layers).read(prefix).assert_consumed()
+    alone = tf.Variable(tf.zeros(3))
+    tf.train.Checkpoint(**{"layers.0.bias": alone}).read(prefix).assert_existing_objects_matched()
+    variables = {"kernel": layers[0].kernel, "bias": layers[0].bias, "other": layers[1].kernel, "alone": alone}
+    return json.dumps({name: variable.numpy().ravel().tolist() for name, variable in variables.items()})
+
+
 if __name__ == "__main__":
     verb, target = sys.argv[1:]
     if verb == "write":
         _write_all(Path(target))
     else:
-        print(_as_json(target))
+        print(_restored(target) if verb == "restore" else _as_json(target))

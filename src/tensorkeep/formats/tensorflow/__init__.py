@@ -10,14 +10,16 @@
 - `_narrow`: numbers of 4 and 2 bits.
 - `_names`: readable names of tensors.
 - `_object_graph`: the objects that were saved.
+- `_emit_objects`: describes variables as such objects.
 - `_strings`: tensors of strings.
 - `programs/`: which operators of a program do more than compute.
 - `_paths`: the file names of a checkpoint, and the file that says which one is the latest.
 """
 
 from tensorkeep.formats.tensorflow._bundle import Bundle, BundledTensor, Part, read_bundle
-from tensorkeep.formats.tensorflow._dtypes import BY_NUMBER, NUMBERS, ForeignDType
+from tensorkeep.formats.tensorflow._dtypes import BY_NUMBER, NUMBERS, STRING, ForeignDType
 from tensorkeep.formats.tensorflow._emit import emit_index
+from tensorkeep.formats.tensorflow._emit_objects import emit_object_graph, emit_string
 from tensorkeep.formats.tensorflow._names import OBJECT_GRAPH_KEY, key_of, names_of
 from tensorkeep.formats.tensorflow._narrow import WidenedSource
 from tensorkeep.formats.tensorflow._object_graph import ObjectGraph, parse_object_graph
@@ -40,6 +42,7 @@ __all__ = [
     "NUMBERS",
     "OBJECT_GRAPH_KEY",
     "STATE_FILE",
+    "STRING",
     "Bundle",
     "BundledTensor",
     "ForeignDType",
@@ -48,6 +51,8 @@ __all__ = [
     "WidenedSource",
     "data_name",
     "emit_index",
+    "emit_object_graph",
+    "emit_string",
     "is_data_name",
     "is_table",
     "key_of",
