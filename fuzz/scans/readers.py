@@ -184,7 +184,13 @@ def _paddle_readers() -> dict[str, Reader]:
     }
 
 
-_LIBRARIES = {"torch": _torch_readers, "numpy": _numpy_readers, "joblib": _joblib_readers, "keras": _keras_readers, "paddle": _paddle_readers}
+_LIBRARIES = {
+    "torch": _torch_readers,
+    "numpy": _numpy_readers,
+    "joblib": _joblib_readers,
+    "keras": _keras_readers,
+    "paddle": _paddle_readers,
+}
 
 
 def libraries() -> list[str]:
