@@ -3,7 +3,7 @@
 The data file never has the name of an old one that is replaced, so that the index, which appears by one rename,
 always has the data that it describes beside it, whenever the process is killed.
 
-A checkpoint has tensors by their names, or those of objects, which `tf.train.Checkpoint` restores.
+A checkpoint has tensors by name, or describes them as variables of objects, which `tf.train.Checkpoint` restores.
 """
 
 from __future__ import annotations
