@@ -111,6 +111,13 @@ def test_one_process_with_several_devices_saves_and_loads_shards(alone: JaxProce
     assert mesh_saves.number_in(tmp_path / "ck") == 7
 
 
+def test_shards_of_others_cannot_be_saved_alone(two: JaxProcesses, tmp_path: Path) -> None:
+    for answer in two.run(mesh_saves.save_differing, tmp_path / "ck", (2, 2), "alone"):
+        assert answer.startswith("UnsupportedError: ")
+        assert "tensorkeep.jax.save, called by all processes, saves the shards of each" in answer
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_one_process_cannot_save_all_refuse(two: JaxProcesses, tmp_path: Path) -> None:
     first, second = two.run(mesh_saves.save_differing, tmp_path / "ck", (2, 2), "fails")
 

@@ -50,7 +50,7 @@ def load(
             device, free to move. If it is given without `like`, all tensors become arrays of jax.
         strict: Whether to refuse leaves that only the file has. They are left out otherwise.
         backend: How to read local files: `"mmap"`, `"pread"` or `"auto"`; see `tensorkeep.open`.
-        verify: Whether to compare tensors with their digests while they are read.
+        verify: Whether to compare tensors with their digests while they are read; shards of one are not compared.
         engine: The library that reads the files instead of tensorkeep, such as `"tensorstore"` for orbax, if you
             trust them; see `tensorkeep.open`.
         progress: Called with the bytes loaded so far and the total.

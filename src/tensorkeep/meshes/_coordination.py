@@ -1,7 +1,7 @@
 """jax's coordination service as `KeyValues`; the only file that uses jax's private client of it.
 
-It is there once `jax.distributed.initialize` was called. The client has been the same since jax 0.4.36;
-a test says what is used of it.
+It is there once `jax.distributed.initialize` was called. A test says what is used of the client, so that a version
+of jax without it is noticed.
 """
 
 from __future__ import annotations

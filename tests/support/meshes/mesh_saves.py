@@ -166,7 +166,10 @@ def save_differing(path: Any, shape: tuple[int, int], what: str) -> str:
     elif what == "fails" and jax.process_index() == 1:
         state["step"] = object
     try:
-        save_together(partial(prepare, state), path, options())
+        if what == "alone":
+            tensorkeep.save_checkpoint(state, f"{path}-{jax.process_index()}")
+        else:
+            save_together(partial(prepare, state), path, options())
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return "saved"
