@@ -60,6 +60,8 @@ bench: $(READY) ## Compare with other libraries; writes benchmarks/record.json, 
 pictures: $(READY) ## Draw again what README and the pages show of tensorkeep itself
 	$(BIN)/python examples/terminal.py
 	$(BIN)/python -m tests.support.run_notebook
+	@$(BIN)/python tests/support/get_chromium.py
+	$(BIN)/python -m tests.support.view_pictures
 
 fuzz: $(READY) ## Feed broken files of every kind to the readers, and what scan calls clean to real ones
 	$(BIN)/python -m fuzz.headers --seed $(SEED)

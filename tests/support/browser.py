@@ -13,6 +13,7 @@ from tests.support import get_chromium
 OPTIONS = (
     "--no-sandbox",
     "--disable-gpu",
+    "--disable-dev-shm-usage",
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",

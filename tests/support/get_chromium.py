@@ -18,7 +18,9 @@ HOW = f"python {Path('tests', 'support', 'get_chromium.py')} gets it, with apt-g
 
 _APT = ("apt-get", "-qq", "--no-install-recommends", "-o", "APT::Sandbox::User=root")
 _PACKAGES = ("chromium", "fonts-dejavu-core")
-_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "Google Chrome")
+
+_MAC = "/Applications/Google Chrome.app/Contents/MacOS"
 
 _RUN = """#!/bin/sh
 export LD_LIBRARY_PATH='{libraries}' FONTCONFIG_PATH='{folder}/etc/fonts' XDG_DATA_HOME='{folder}/usr/share'
@@ -28,7 +30,7 @@ exec '{folder}/usr/lib/chromium/chromium' "$@"
 
 def find_chromium() -> str | None:
     """Return the path of a binary, or None where there is none."""
-    path = os.pathsep.join([str(FOLDER), os.environ.get("PATH", ""), "/usr/bin", "/snap/bin"])
+    path = os.pathsep.join([str(FOLDER), os.environ.get("PATH", ""), "/usr/bin", "/snap/bin", _MAC])
     return next(filter(None, (shutil.which(name, path=path) for name in _NAMES)), None)
 
 
@@ -56,10 +58,22 @@ def unpack(*options: str) -> None:
     program.chmod(0o755)
 
 
-if __name__ == "__main__" and find_chromium() is None:
-    if shutil.which("apt-get") is None:
-        sys.exit("Chromium is needed by the tests of `tensorkeep view`: install it, by dnf, apk, brew or the like")
+def get_chromium() -> None:
+    """Install it as root, or else unpack it."""
     if os.geteuid() == 0:
-        install()
+        try:
+            install()
+        except subprocess.CalledProcessError:
+            unpack()
     else:
         unpack()
+
+
+if __name__ == "__main__" and find_chromium() is None:
+    if shutil.which("apt-get") is None:
+        print("no Chromium, so the tests of `tensorkeep view` will fail: install it", file=sys.stderr)
+    else:
+        try:
+            get_chromium()
+        except (OSError, subprocess.SubprocessError) as error:
+            print(f"no Chromium, so the tests of `tensorkeep view` will fail: {error}", file=sys.stderr)
