@@ -149,6 +149,26 @@ def test_a_heatmap_is_a_sample_and_zooms_to_every_element(client, t) -> None:
     assert zoomed["low"] == ARRAYS["matrix"][290:, 5:9].min()
 
 
+def test_pictures_of_huge_tensors_read_little(view, tmp_path: Path) -> None:
+    shapes = {"wide": [4096, 1_000_000], "tall": [1_000_000, 4096]}
+    entries, stop = {}, 0
+    for name, shape in shapes.items():
+        start, stop = stop, stop + 2 * shape[0] * shape[1]
+        entries[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [start, stop]}
+    header = json.dumps(entries).encode()
+    with tmp_path.joinpath("huge.safetensors").open("wb") as file:  # without bytes on the disk
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + stop)
+    client = view(tmp_path / "huge.safetensors")
+
+    wide, tall = (client.get("sample", t=t) for t in (0, 1))
+
+    assert (wide["shape"], wide["rows"]["step"], wide["is_cut"]) == ([16, 256], 256, False)
+    assert (tall["shape"], tall["is_cut"]) == ([256, 256], False)
+    assert client.get("line", t=1, dim=0)["n_points"] <= 1024
+    assert client.get("values", t=0, rows="4000:4100", columns="999990:2000000")["shape"] == [96, 10]
+
+
 def test_any_plane_of_any_tensor_can_be_shown(client, t) -> None:
     cube = client.get("sample", t=t["cube"], dims="2,0", at="1,1,0")
 

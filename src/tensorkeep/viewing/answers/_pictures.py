@@ -15,14 +15,16 @@ from tensorkeep.viewing.answers._window import Window, range_members
 _SHARE_IN_SCALE: Final = 0.99
 """Share of the magnitudes that colors tell apart."""
 
+_FEWER_ROWS: Final = (1, 4, 16)
+"""Divisors of the number of rows in a sample; of wide tensors, whole rows must be read for a few columns."""
+
 
 def heatmap(tensors: Sequence[LazyTensor], window: Window, height: int, width: int) -> dict[str, Any]:
     """Return a sample of a plane; of two tensors, their difference."""
     tensors = [numeric(lazy) for lazy in tensors]
-    shown = window.sampled(height, width)
-    is_cut = not all(is_cheap(lazy, shown.index) for lazy in tensors)
-    if is_cut:
-        shown = window.corner(height, width)
+    samples = (window.sampled(max(1, height // fewer), width) for fewer in _FEWER_ROWS)
+    cheap = next((each for each in samples if all(is_cheap(lazy, each.index) for lazy in tensors)), None)
+    shown = window.corner(height, width) if cheap is None else cheap
     matrix = shown.matrix(_difference(tensors, shown.index))
     magnitudes = np.abs(matrix[np.isfinite(matrix)])
     finite = matrix[np.isfinite(matrix)]
@@ -30,7 +32,7 @@ def heatmap(tensors: Sequence[LazyTensor], window: Window, height: int, width: i
         **shown.members(),
         "numbers": packed(matrix),
         "is_exact": shown.is_exact,
-        "is_cut": is_cut,
+        "is_cut": cheap is None,
         "low": number(float(finite.min())) if len(finite) else None,
         "high": number(float(finite.max())) if len(finite) else None,
         "scale": number(_scale(magnitudes)),

@@ -16,7 +16,7 @@ Numbers = npt.NDArray[np.float64]
 _MAX_NBYTES: Final = 32 * 2**20
 """Bytes that a picture may read."""
 
-_MAX_REQUESTS: Final = 4096
+_MAX_REQUESTS: Final = 1024
 """Separate ranges of bytes that a picture may read."""
 
 
