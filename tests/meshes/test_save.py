@@ -111,6 +111,15 @@ def test_one_process_with_several_devices_saves_and_loads_shards(alone: JaxProce
     assert mesh_saves.number_in(tmp_path / "ck") == 7
 
 
+@pytest.mark.parametrize(("n_processes", "shape"), [(1, (1, 2)), (2, (2, 2))])
+def test_one_sharded_array_under_two_names_is_stored_once(
+    n_processes: int, shape: tuple[int, int], tmp_path: Path
+) -> None:
+    for names in shared(n_processes).run(mesh_saves.save_tied, tmp_path / "ck", shape):
+        assert len(names) == 2
+        assert "equal" in names
+
+
 def test_shards_of_others_cannot_be_saved_alone(two: JaxProcesses, tmp_path: Path) -> None:
     for answer in two.run(mesh_saves.save_differing, tmp_path / "ck", (2, 2), "alone"):
         assert answer.startswith("UnsupportedError: ")

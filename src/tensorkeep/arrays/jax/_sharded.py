@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.arrays._base import StreamedTensor, TensorToWrite
+from tensorkeep.arrays._base import Extent, StreamedTensor, TensorToWrite
 from tensorkeep.arrays._pieces import pieces
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import DType
@@ -33,7 +33,13 @@ def is_in_shards(array: Any, dtype: DType) -> bool:
 def sharded_to_write(array: Any, dtype: DType, name: str) -> TensorToWrite:
     """Describe an array; asking for bytes of shards in other processes is an error."""
     nbytes = dtype.nbytes(prod(array.shape))
-    return StreamedTensor(dtype, array.shape, nbytes, lambda: _buffers(array, name))
+    return StreamedTensor(dtype, array.shape, nbytes, lambda: _buffers(array, name), lambda: _extent(array, nbytes))
+
+
+def _extent(array: Any, nbytes: int) -> Extent | None:
+    """Return a place in memory that the array shares only with itself under other names."""
+    strides = tuple(prod(array.shape[axis + 1 :]) for axis in range(array.ndim))
+    return Extent(f"array {id(array)}", 0, nbytes, strides) if nbytes else None
 
 
 def _buffers(array: Any, name: str) -> Iterator[Buffer]:
