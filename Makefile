@@ -14,7 +14,7 @@ FILES = 5000
 SEED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour test lint types unit test-versions docs format bench pictures fuzz soak clean
+.PHONY: help demo tour test lint types pages unit test-versions docs format bench pictures fuzz soak clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ lint: $(READY) ## Check style
 types: $(READY) ## Check types
 	$(BIN)/mypy
 	$(BIN)/basedpyright
+
+pages: $(READY) ## Check the types of the examples in the documentation
+	$(BIN)/python -m tests.support.page_types
 
 unit: $(READY) ## Run the tests
 	@$(BIN)/python tests/support/remote/get_nginx.py

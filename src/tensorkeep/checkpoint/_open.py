@@ -119,8 +119,9 @@ def open_checkpoint(
             is fed the bytes of the files, so name one only for files that you trust.
 
     Returns:
-        A `Checkpoint` for an index and its shards, a `TensorFile` for a single file, a `PickleSet` or `PickleFile`
-        for pickles, or a `DistributedCheckpoint` for torch.distributed.checkpoint. All are context managers.
+        An `Opened`, which closes the files as a context manager: a `Checkpoint` for an index and its shards, a
+        `TensorFile` for a single file, a `PickleSet` or `PickleFile` for pickles, a `DistributedCheckpoint` for
+        torch.distributed.checkpoint, and so on. For type checkers, it is generic in the tensors of `framework`.
 
     Raises:
         SourceMissingError: If there is nothing at the path, or a shard is missing.
@@ -252,9 +253,10 @@ def load(
             as they are. None refuses to load quantized tensors.
 
     Returns:
-        The saved state. If the file records only names, a dict of name to tensor in byte order. For pickles, nested
-        plain data and tensors that share memory as they did, with an `Unknown` for each object that is not known to
-        be data.
+        The saved state. If the file records only names, a dict of name to tensor in byte order; type checkers take
+        it for that if `framework` is given, and `load_tree()` of an open file for anything. For pickles, nested plain
+        data and tensors that share memory as they did, with an `Unknown` for each object that is not known to be
+        data.
 
     Raises:
         SourceMissingError: If there is nothing at the path, or a shard is missing.
