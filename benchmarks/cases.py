@@ -11,6 +11,7 @@ __all__ = ["GROUPS", "find_case", "find_cases"]
 
 GROUPS = (
     "load",
+    "libraries",
     "save",
     "background",
     "open",

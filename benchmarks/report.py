@@ -12,6 +12,7 @@ __all__ = ["case_line", "page"]
 
 _HEADINGS = {
     "load": "Loading",
+    "libraries": "Loading into other array libraries",
     "save": "Saving",
     "background": "Saving in the background",
     "open": "Opening",

@@ -22,6 +22,7 @@ from tests.support import ROOT
 GROUPS = {
     *(
         "load",
+        "libraries",
         "save",
         "background",
         "open",

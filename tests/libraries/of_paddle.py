@@ -10,6 +10,7 @@ import paddle
 import pytest
 
 import tensorkeep
+from tensorkeep.arrays.paddle import _dense
 from tensorkeep.errors import DeviceError, DtypeError, LimitError
 from tests.contracts.array_library import ArrayLibrary
 from tests.libraries.memory import ADDRESSES, check_explained, over_memory
@@ -83,6 +84,20 @@ def test_a_lazy_tensor_goes_to_paddle_through_dlpack(tmp_path: Path) -> None:
         assert file["w"].__dlpack_device__() == (1, 0)
     with tensorkeep.open(tmp_path / "x.safetensors") as file:
         assert paddle.utils.dlpack.from_dlpack(file["w"].__dlpack__()).tolist() == list(range(6))
+
+
+def test_without_the_fast_way_everything_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _dense._init is not None, "this version of Paddle has it"
+    fast, _ = over_memory("paddle", "BF16", 64)
+    monkeypatch.setattr(_dense, "_init", None)
+
+    slow, is_shared = over_memory("paddle", "BF16", 64)
+
+    assert is_shared
+    for name in ("dtype", "shape", "stop_gradient", "persistable"):
+        assert getattr(slow, name) == getattr(fast, name)
+    assert str(slow.place) == str(fast.place)
+    assert float(fast.astype("float32").sum()) == float(slow.astype("float32").sum()) == 24
 
 
 def test_what_is_explained_is_what_happens(tmp_path: Path) -> None:

@@ -31,6 +31,9 @@ _DTYPES: Final = {
 _OF_NUMPY: Final = 1
 """`numpy.dtype.isbuiltin` of NumPy's own dtypes."""
 
+_init: Final = None if paddle.is_compiled_with_cuda() else getattr(paddle, "original_init", None)
+"""What `paddle.Tensor` does once it has looked at its arguments, for three times as long; None if not known here."""
+
 _WITHOUT_KERNELS: Final = {"uint32", "uint64"}
 _NAMES: Final = {found: name for name, found in _DTYPES.items()}
 
@@ -113,6 +116,16 @@ def _made(name: str, array: npt.NDArray[Any]) -> Any:
     if not array.size and array.dtype.name not in _WITHOUT_KERNELS:  # NumPy's strides would be 0
         return paddle.empty(array.shape, dtype=_DTYPES[array.dtype.name])
     if array.dtype.isbuiltin == _OF_NUMPY:
-        return from_dlpack(array.__dlpack__())
+        return _over(array)
     bits = "int16" if array.itemsize == 2 else "uint8"
-    return from_dlpack(array.view(bits).__dlpack__()).view(_DTYPES[array.dtype.name])
+    return _over(array.view(bits)).view(_DTYPES[array.dtype.name])
+
+
+def _over(array: npt.NDArray[Any]) -> Any:
+    """Make a tensor over the memory of an array."""
+    capsule = array.__dlpack__()
+    if _init is None:
+        return from_dlpack(capsule)
+    tensor = paddle.Tensor.__new__(paddle.Tensor)
+    _init(tensor, paddle.base.core.from_dlpack(capsule))
+    return tensor
