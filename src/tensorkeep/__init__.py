@@ -12,6 +12,7 @@
     tensorkeep.diff(a, b)                          how two open checkpoints differ
     tensorkeep.statistics(file)                    what the numbers of tensors are like
     tensorkeep.show(file["w"])                     a picture of a tensor or a checkpoint, for notebooks
+    tensorkeep.writing(directory, plan)            write a checkpoint tensor by tensor, completely or not at all
     tensorkeep.reshard(path, directory)            rewrite a checkpoint with other shards, names or dtypes
     tensorkeep.merge(paths, directory)             combine several checkpoints into one
     tensorkeep.edit(path)                          rename tensors and change metadata in place
@@ -61,6 +62,7 @@ from tensorkeep.on_demand import find_on_demand
 
 if TYPE_CHECKING:
     from tensorkeep.checkpoint import (
+        CheckpointWriter,
         DataDiff,
         Diff,
         SaveHandle,
@@ -76,6 +78,7 @@ if TYPE_CHECKING:
         save_async,
         save_checkpoint,
         verify,
+        writing,
     )
     from tensorkeep.checkpoint import open_checkpoint as open
     from tensorkeep.compat import TensorSpec, deserialize, safe_open, serialize, serialize_file
@@ -102,6 +105,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Checkpoint",
     "CheckpointStore",
+    "CheckpointWriter",
     "Conversion",
     "DataDiff",
     "Diff",
@@ -158,11 +162,12 @@ __all__ = [
     "show",
     "statistics",
     "verify",
+    "writing",
 ]
 
 _NAMES = {
-    "checkpoint": "DataDiff Diff SaveHandle TensorDiff add_sha256 diff edit load materialize merge release_snapshots "
-    "reshard save_async save_checkpoint verify",
+    "checkpoint": "CheckpointWriter DataDiff Diff SaveHandle TensorDiff add_sha256 diff edit load materialize merge "
+    "release_snapshots reshard save_async save_checkpoint verify writing",
     "compat": "TensorSpec deserialize safe_open serialize serialize_file",
     "conversion": "Conversion convert",
     "errors": "SafetensorError StateError TensorkeepError",

@@ -91,6 +91,7 @@ def numbered(path: Any) -> None:
 
 CALLS: dict[str, Callable[[Any], object]] = {
     "tensorkeep.save_checkpoint": lambda url: tensorkeep.save_checkpoint(STATE, url),
+    "tensorkeep.writing": lambda url: tensorkeep.writing(url, ARRAYS),
     "tensorkeep.save": lambda url: tensorkeep.save(STATE, f"{url}.safetensors"),
     "tensorkeep.save_async": lambda url: tensorkeep.save_async(STATE, url).result(),
     "tensorkeep.serialize_file": lambda url: tensorkeep.serialize_file({}, f"{url}.safetensors"),

@@ -44,6 +44,7 @@ from tensorkeep.checkpoint.rewriting import (
     transform,
 )
 from tensorkeep.checkpoint.saving import (
+    CheckpointWriter,
     Destination,
     DirectoryDestination,
     FileNames,
@@ -67,6 +68,7 @@ from tensorkeep.checkpoint.saving import (
     save_folder,
     save_in_background,
     write_checkpoint,
+    writing,
 )
 from tensorkeep.checkpoint.verifying import (
     digest_of_file,
@@ -78,6 +80,7 @@ from tensorkeep.checkpoint.verifying import (
 from tensorkeep.kinds.safetensors import StrayShardWarning
 
 __all__ = [
+    "CheckpointWriter",
     "DataDiff",
     "Destination",
     "Diff",
@@ -146,4 +149,5 @@ __all__ = [
     "verify_folder",
     "write_checkpoint",
     "write_parts",
+    "writing",
 ]

@@ -1,0 +1,194 @@
+"""A save whose tensors come one by one, in any order: what each is called and how large it is is known before."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from operator import index
+from threading import Lock
+from typing import Any, Self
+
+from tensorkeep.arrays import any_tensor_to_write
+from tensorkeep.checkpoint.saving._destination import refuse_file_name
+from tensorkeep.checkpoint.saving._directory_destination import DirectoryDestination
+from tensorkeep.checkpoint.saving._options import SaveOptions
+from tensorkeep.checkpoint.saving._plan import plan_whole
+from tensorkeep.checkpoint.saving._reserved_files import ReservedFiles
+from tensorkeep.dtypes import find_dtype
+from tensorkeep.errors import RefusedError, TensorNotFoundError, UnsupportedError
+from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES
+from tensorkeep.layout import parse_size
+from tensorkeep.phrases import counted, listed
+from tensorkeep.tensors import Digesting, LazyTensor, LazyTensors, PlaceholderTensor, check_target, prepare
+from tensorkeep.transport import is_remote
+
+
+class CheckpointWriter:
+    """A checkpoint that is being written; `writing` makes one.
+
+    A context manager: at the end of the block the checkpoint is complete in its place. If a tensor is missing or the
+    block raises, nothing has changed. Several threads may write different tensors.
+    """
+
+    def __init__(self, directory: str, plan: Mapping[str, PlaceholderTensor], options: SaveOptions) -> None:
+        self._directory = directory
+        self._plan = plan
+        self._durable = options.durable
+        self._destination = DirectoryDestination(directory, plan_whole(prepare(dict(plan)), options), options)
+        self._digests: dict[str, bytes | None] = {}
+        self._lock = Lock()
+        self._open = ExitStack()
+        self._is_open = False
+
+    def __enter__(self) -> Self:
+        self._open.callback(self._destination.abandon)
+        with ExitStack() as failing:
+            failing.push(self._open)
+            self._destination.open()
+            reservation = self._destination.reserve()
+            self._places = reservation.places
+            self._files = self._open.enter_context(ReservedFiles(reservation.files, self._destination.refresh))
+            failing.pop_all()
+        self._is_open = True
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with self._open:
+            self._is_open = False
+            if kind is None:
+                self._finish()
+
+    def _finish(self) -> None:
+        missing = [name for name in self._plan if self._digests.get(name) is None]
+        if missing:
+            raise RefusedError(
+                f"{counted(len(missing), 'tensor')} of the plan {'was' if len(missing) == 1 else 'were'} not written",
+                path=self._directory,
+                expected=listed(f"`{name}`" for name in missing),
+                hint="Nothing was saved",
+            )
+        if self._durable:
+            self._files.sync()
+        self._destination.collect({name: digest for name, digest in self._digests.items() if digest is not None})
+        self._destination.commit()
+
+    def __setitem__(self, name: str, tensor: Any) -> None:
+        """Write a tensor.
+
+        Args:
+            name: A name of the plan.
+            tensor: A NumPy array, a tensor of torch or another library on any device, or a lazy tensor; of the dtype
+                and shape that were planned.
+
+        Raises:
+            TensorNotFoundError: If the plan has no such name (also a KeyError).
+            RefusedError: If the tensor is not as planned, or was written before.
+            UnsupportedError: If it is not a tensor, or the writer is not open.
+            TransportError: If the disk is full, or a system call fails otherwise.
+        """
+        if not self._is_open:
+            raise UnsupportedError("tensors are written in the block of `with`", path=self._directory, tensor=name)
+        planned = self._plan.get(name)
+        if planned is None:
+            raise TensorNotFoundError(f"the plan has no tensor `{name}`", path=self._directory, tensor=name)
+        described = tensor.tensor_to_write() if isinstance(tensor, LazyTensor) else any_tensor_to_write(tensor, name)
+        if (described.dtype, described.shape) != (planned.dtype, planned.shape):
+            raise RefusedError(
+                f"tensor `{name}` is not as planned",
+                path=self._directory,
+                tensor=name,
+                expected=f"{planned.dtype.name} {list(planned.shape)}",
+                found=f"{described.dtype.name} {list(described.shape)}",
+            )
+        with self._lock:
+            if name in self._digests:
+                raise RefusedError(f"tensor `{name}` was written before", path=self._directory, tensor=name)
+            self._digests[name] = None
+        try:
+            with Digesting() as digesting:
+                self._files.fill(self._places[name], described.nbytes, described.buffers(), digesting)
+                (self._digests[name],) = digesting.digests()
+        except BaseException:
+            del self._digests[name]  # it may be written again
+            raise
+
+    @property
+    def missing(self) -> list[str]:
+        """Names of the plan that are not written yet, in its order."""
+        return [name for name in self._plan if name not in self._digests]
+
+
+def writing(
+    directory: str | os.PathLike[str],
+    plan: Mapping[str, Any],
+    *,
+    max_shard_size: int | str = "5GB",
+    base_name: str = "model",
+    variant: str | None = None,
+    metadata: Mapping[str, str] | None = None,
+    sha256: bool = False,
+    durable: bool = True,
+    align: int = ALIGNMENT_NBYTES,
+) -> CheckpointWriter:
+    """Write a checkpoint tensor by tensor, in any order, without ever having all of them.
+
+        plan = {"embedding": ("bf16", (50257, 768)), "head": ("bf16", (768, 50257))}
+        with tensorkeep.writing("checkpoint", plan) as writer:
+            for name in plan:
+                writer[name] = compute(name)
+
+    The checkpoint appears whole at the end of the block, with digests; until then, and if the block raises, the
+    directory holds what it held before. It is what `save_checkpoint` would have written, byte for byte.
+
+    Args:
+        directory: Created if its parent exists.
+        plan: Name to dtype and shape: a pair, such as `("bf16", (10, 4))`, or anything that has both, such as a lazy
+            tensor, an array, or a tensor on torch's meta device. An open checkpoint is a plan of one like it.
+        max_shard_size: Bytes of tensors in one shard: a number, or text such as `"5GB"`.
+        base_name: What file names begin with.
+        variant: Such as `"fp16"`, which gives `model.fp16.safetensors`.
+        metadata: Free text by key, for each shard. None keeps the metadata of an open checkpoint.
+        sha256: Whether the index gets the SHA-256 of each shard.
+        durable: Whether to wait until everything is on the disk (fsync).
+        align: Bytes at whose multiples tensors begin in a file; see `tensorkeep.save`.
+
+    Returns:
+        A context manager; assign tensors to its names.
+
+    Raises:
+        DtypeError: If the format has no such dtype.
+        TypeError: If `directory` is not path-like, or metadata is not text.
+        UnsupportedError: If the directory is a URL, or a size or name is invalid.
+        HeaderError: If a name or text cannot be encoded as UTF-8, or is reserved by the format.
+        ValueError: If an extent is negative.
+    """
+    refuse_file_name(check_target(directory))
+    target = os.fspath(directory)
+    if is_remote(target):
+        raise UnsupportedError(
+            "tensors are written one by one to a directory of this machine",
+            path=target,
+            expected="a local directory",
+            hint="Save a view of computed tensors (tensorkeep.combine) there, or write here and send the files",
+        )
+    if metadata is None and isinstance(plan, LazyTensors) and plan.has_metadata:
+        metadata = plan.metadata
+    options = SaveOptions(
+        max_shard_nbytes=parse_size(max_shard_size),
+        base_name=base_name,
+        variant=variant,
+        metadata=metadata,
+        sha256=sha256,
+        durable=durable,
+        align=align,
+    )
+    return CheckpointWriter(target, {name: _placeholder(planned) for name, planned in plan.items()}, options)
+
+
+def _placeholder(planned: Any) -> PlaceholderTensor:
+    dtype, shape = planned if isinstance(planned, tuple) else (planned.dtype, planned.shape)
+    extents = tuple(map(index, shape))
+    if any(extent < 0 for extent in extents):
+        raise ValueError(f"a shape has no negative extents: {list(extents)}")
+    return PlaceholderTensor(find_dtype(dtype), extents, "numpy")

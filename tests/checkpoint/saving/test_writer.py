@@ -1,0 +1,190 @@
+"""A checkpoint that is written tensor by tensor: complete in its place at the end, or nothing has changed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+import tensorkeep
+from tensorkeep.arrays import StreamedTensor
+from tensorkeep.dtypes import BY_NAME
+from tensorkeep.errors import (
+    BusyError,
+    DtypeError,
+    IntegrityError,
+    RefusedError,
+    TensorNotFoundError,
+    UnsupportedError,
+)
+from tests.support.checkpoint.numbered_saves import contents
+
+TENSORS = {
+    "embedding": np.arange(600, dtype=np.float32).reshape(20, 30),
+    "half": np.ones((7, 3), ml_dtypes.bfloat16),
+    "none": np.zeros((0, 4), np.int8),
+    "scalar": np.array(5, np.int64),
+}
+PLAN = {name: (array.dtype, array.shape) for name, array in TENSORS.items()}
+
+
+def write(
+    directory: Path, tensors: Mapping[str, Any] = TENSORS, *, then: Callable[[], object] = lambda: None
+) -> None:
+    with tensorkeep.writing(directory, PLAN) as writer:
+        for name, tensor in tensors.items():
+            writer[name] = tensor
+        assert writer.missing == [name for name in PLAN if name not in tensors]
+        then()
+
+
+def test_in_any_order_it_is_what_one_save_writes(tmp_path: Path) -> None:
+    tensorkeep.save_checkpoint(TENSORS, tmp_path / "once", max_shard_size=1500, metadata={"a": "b"}, sha256=True)
+
+    with tensorkeep.writing(tmp_path / "each", PLAN, max_shard_size=1500, metadata={"a": "b"}, sha256=True) as writer:
+        for name in reversed(TENSORS):
+            writer[name] = TENSORS[name]
+            assert not any((tmp_path / "each").glob("*.safetensors"))
+
+    assert contents(tmp_path / "each") == contents(tmp_path / "once")
+    assert tensorkeep.verify(tmp_path / "each")
+
+
+def test_anything_with_a_dtype_and_shape_is_a_plan(tmp_path: Path) -> None:
+    tensorkeep.save(TENSORS, tmp_path / "like.safetensors", metadata={"of": "a model"})
+    with (
+        tensorkeep.open(tmp_path / "like.safetensors") as like,
+        tensorkeep.writing(tmp_path / "copy", like) as writer,
+    ):
+        for name, lazy in like.items():
+            writer[name] = lazy
+    assert tensorkeep.diff(tmp_path / "like.safetensors", tmp_path / "copy").is_equal
+    assert tensorkeep.open(tmp_path / "copy").metadata["of"] == "a model"
+
+    meta = {"w": torch.empty(4, 5, dtype=torch.float16, device="meta")}
+    with tensorkeep.writing(tmp_path / "torch", meta) as writer:
+        writer["w"] = torch.ones(5, 4, dtype=torch.float16).T
+    assert (tensorkeep.load(tmp_path / "torch")["w"] == 1).all()
+
+
+def test_threads_write_different_tensors(tmp_path: Path) -> None:
+    tensors = {f"w{place}": np.full((300, 1000), place, np.float32) for place in range(12)}
+    plan = {name: ("f32", array.shape) for name, array in tensors.items()}
+
+    with tensorkeep.writing(tmp_path / "out", plan, max_shard_size="3MB") as writer:
+        threads = [threading.Thread(target=writer.__setitem__, args=item) for item in tensors.items()]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert tensorkeep.verify(tmp_path / "out")
+    for name, array in tensorkeep.load(tmp_path / "out").items():
+        np.testing.assert_array_equal(array, tensors[name])
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    tensorkeep.save_checkpoint({"old": np.ones(3)}, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_a_missing_tensor_saves_nothing(old: Path) -> None:
+    before = contents(old)
+
+    with pytest.raises(RefusedError, match=r"2 tensors of the plan were not written .*`half`, `none`"):
+        write(old, {name: TENSORS[name] for name in ("scalar", "embedding")})
+
+    assert contents(old) == before
+
+
+def test_a_block_that_raises_saves_nothing(old: Path) -> None:
+    before = contents(old)
+
+    with pytest.raises(ZeroDivisionError):
+        write(old, then=lambda: 1 // 0)
+
+    assert contents(old) == before
+    assert sorted(path.name for path in old.iterdir()) == ["model.safetensors"]
+
+
+def test_what_is_not_planned_is_refused(tmp_path: Path) -> None:
+    with tensorkeep.writing(tmp_path / "out", PLAN) as writer:
+        with pytest.raises(TensorNotFoundError, match="no tensor `other`"):
+            writer["other"] = np.ones(2)
+        with pytest.raises(RefusedError, match=r"expected F32 \[20, 30\], found F64 \[20, 30\]"):
+            writer["embedding"] = TENSORS["embedding"].astype(float)
+        with pytest.raises(UnsupportedError, match="not a tensor"):
+            writer["embedding"] = [1, 2]
+        for name, array in TENSORS.items():
+            writer[name] = array
+        with pytest.raises(RefusedError, match="`half` was written before"):
+            writer["half"] = TENSORS["half"]
+
+    with pytest.raises(UnsupportedError, match="block of `with`"):
+        writer["half"] = TENSORS["half"]
+    assert tensorkeep.verify(tmp_path / "out")
+
+
+def test_a_tensor_that_fails_can_be_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tensorkeep.writing(tmp_path / "out", {"a": ("uint8", (3,)), "b": ("uint8", (3,))}) as writer:
+        writer["b"] = np.full(3, 7, np.uint8)
+        too_many = StreamedTensor(BY_NAME["U8"], (3,), 3, lambda: iter([b"12", b"345"]))
+        monkeypatch.setattr("tensorkeep.checkpoint.saving._writer.any_tensor_to_write", lambda *_: too_many)
+        with pytest.raises(IntegrityError, match="expected 3 bytes, found 5"):
+            writer["a"] = None
+        monkeypatch.undo()
+        writer["a"] = np.arange(3, dtype=np.uint8)
+
+    loaded = tensorkeep.load(tmp_path / "out")
+    assert (loaded["a"].tolist(), loaded["b"].tolist()) == ([0, 1, 2], [7, 7, 7])
+
+
+def test_plans_that_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(DtypeError, match="no such dtype"):
+        tensorkeep.writing(tmp_path / "out", {"a": ("f33", (1,))})
+    with pytest.raises(ValueError, match=r"negative extents: \[-1, 2\]"):
+        tensorkeep.writing(tmp_path / "out", {"a": ("f32", (-1, 2))})
+    with pytest.raises(UnsupportedError, match="one by one to a directory of this machine"):
+        tensorkeep.writing("memory://out/", PLAN)
+
+
+def test_two_writers_of_one_directory(old: Path) -> None:
+    def write_too() -> None:
+        with pytest.raises(BusyError):
+            write(old)
+
+    write(old, then=write_too)
+
+    assert tensorkeep.load(old).keys() == TENSORS.keys()
+
+
+KILLED = """
+import os, signal, sys
+import numpy as np
+import tensorkeep
+
+with tensorkeep.writing(sys.argv[1], {"a": ("f32", (1000,)), "b": ("f32", (1000,))}) as writer:
+    writer["a"] = np.ones(1000, np.float32)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_killed_while_writing_the_old_one_stays(old: Path) -> None:
+    killed = subprocess.run([sys.executable, "-c", KILLED, old], timeout=60, check=False)
+
+    assert killed.returncode == -signal.SIGKILL
+    assert tensorkeep.load(old).keys() == {"old"}
+    write(old)
+    assert sorted(path.name for path in old.iterdir()) == ["model.safetensors"]
