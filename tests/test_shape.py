@@ -155,7 +155,7 @@ def definitions_in(path: Path, parent: ast.AST, outer: Documented | None) -> Ite
                 is_public = (path, node.name) in public_names()
             else:
                 is_member = isinstance(outer.node, ast.ClassDef)
-                is_called = not node.name.startswith("_") or node.name in {"__init__", "__getitem__"}
+                is_called = not node.name.startswith("_") or node.name in {"__init__", "__getitem__", "__setitem__"}
                 is_public = outer.is_public and is_member and is_called
             each = Documented(path, name, node, is_public)
             yield each
