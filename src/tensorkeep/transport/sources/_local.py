@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from difflib import SequenceMatcher
 from itertools import islice
@@ -193,8 +193,8 @@ class Descriptor:
     def __init__(self, number: int) -> None:
         self.number = number
 
-    def __del__(self) -> None:
-        os.close(self.number)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # at exit, `os` may be gone
+        close(self.number)
 
 
 def _split(parts: Iterable[tuple[int, memoryview]]) -> Iterator[tuple[int, memoryview]]:
