@@ -44,7 +44,8 @@ def converted(value: Any, folder: Path, **options: Any) -> tuple[Any, Any, bool]
         folder / "a.pt", folder / "a.safetensors", drop_unknown=True, durable=False, overwrite=True, **options
     )
     assert conversion.has_tree
-    theirs = tensorkeep.load(folder / "a.pt", framework="torch")
+    with tensorkeep.open(folder / "a.pt", framework="torch") as opened:
+        theirs = opened.load_tree()  # NumPy's arrays stay NumPy's
     return tensorkeep.load(folder / "a.safetensors"), theirs, bool(conversion.left_out)
 
 
