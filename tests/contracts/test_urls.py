@@ -20,12 +20,11 @@ import torch.distributed.checkpoint as dcp
 from skorch import NeuralNetClassifier
 
 import tensorkeep
-import tensorkeep.jax
 import tensorkeep.numpy
 import tensorkeep.torch
 from tensorkeep.checkpoint import save_folder, verify_folder
 from tensorkeep.errors import TensorkeepError, UnsupportedError
-from tensorkeep.integrations import accelerate, distributed, lightning, orbax, skorch, transformers
+from tensorkeep.integrations import accelerate, distributed, lightning, skorch, transformers
 from tensorkeep.server import Server
 from tensorkeep.viewing import Viewer
 from tests.support.integrations.skorch.nets import Layers, X, Y
@@ -48,6 +47,10 @@ MODULES = (
 ARRAYS = {"w": np.ones(4, np.float32)}
 TENSORS = {"w": torch.ones(4)}
 STATE = {"w": torch.ones(4), "step": 1}
+
+
+def manager_of_orbax() -> Any:
+    return importlib.import_module("tensorkeep.integrations.orbax").CheckpointManager
 
 
 def net(*callbacks: Any) -> Any:
@@ -100,7 +103,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "tensorkeep.torch.save_model": lambda url: tensorkeep.torch.save_model(Layers(), f"{url}.safetensors"),
     "tensorkeep.jax.save": lambda url: tensorkeep.jax.save(ARRAYS, url),
     "tensorkeep.jax.save_async": lambda url: tensorkeep.jax.save_async(ARRAYS, url).result(),
-    "tensorkeep.jax.load": tensorkeep.jax.load,
+    "tensorkeep.jax.load": lambda url: tensorkeep.jax.load(url),  # imported when the test runs: jax starts threads
     "tensorkeep.reshard": lambda url: tensorkeep.reshard(url, f"{url}-resharded"),
     "tensorkeep.merge": lambda url: tensorkeep.merge([url], f"{url}-merged"),
     "tensorkeep.convert": lambda url: tensorkeep.convert(url, f"{url}-converted"),
@@ -155,7 +158,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "accelerate.load_checkpoint_and_dispatch": lambda url: accelerate.load_checkpoint_and_dispatch(
         Layers(), url, device_map={"": "cpu"}, offload_folder=url
     ),
-    "orbax.CheckpointManager": orbax.CheckpointManager,
+    "orbax.CheckpointManager": lambda url: manager_of_orbax()(url),
     "distributed.TensorkeepWriter": lambda url: dcp.save(
         dict(TENSORS), storage_writer=distributed.TensorkeepWriter(url), no_dist=True
     ),

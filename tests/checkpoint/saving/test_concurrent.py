@@ -45,7 +45,7 @@ ALTERNATIONS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
 }
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::UserWarning")
 def test_files_of_the_next_save_are_not_taken_for_strays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path, 0, THREE)
     (tmp_path / "model-00001-of-00005.safetensors").write_bytes(b"the next save puts it here before its index")
@@ -54,7 +54,7 @@ def test_files_of_the_next_save_are_not_taken_for_strays(tmp_path: Path, monkeyp
     assert whole(tmp_path) == 0
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::UserWarning")
 def test_old_files_are_not_taken_for_strays_of_a_save_that_began_during_the_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
