@@ -89,7 +89,7 @@ def test_a_program_runs_as_by_python(tmp_path, program, code, text):
 
 
 def test_a_program_that_is_not_there(python, tmp_path):
-    assert "No such file or directory: nope.py" in run(python, "-m", "tensorkeep", "run", "nope.py", code=1)
+    assert "No such file or directory: nope.py" in run(python, "-m", "tensorkeep", "run", "nope.py", code=2)
 
 
 def test_the_hook(python, tmp_path):
