@@ -6,10 +6,12 @@ use memory that is not its own, else by copying. What is written of a tensor is 
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from itertools import accumulate
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +23,12 @@ from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError
-from tensorkeep.limits import ARENA_NBYTES
+from tensorkeep.limits import ARENA_NBYTES, COPIED_BY_ONE_NBYTES
+from tensorkeep.parallel import parallel_for_each
 
 Array = npt.NDArray[Any]
+
+_N_THREADS: Final = min(8, os.cpu_count() or 1)
 
 
 class ArraysByNumpy(ABC):
@@ -120,23 +125,27 @@ def _at_multiples_of(alignment: int, arrays: dict[str, Array]) -> dict[str, Arra
         if array.__array_interface__["data"][0] % alignment and array.nbytes
     ]
     moved = dict(arrays)
-    group: list[tuple[str, Array]] = []
-    nbytes = 0
-    for name, array in crooked:
-        if group and nbytes + array.nbytes > ARENA_NBYTES:
-            _move(group, nbytes, alignment, moved)
-            group, nbytes = [], 0
-        group.append((name, array))
-        nbytes += -(-array.nbytes // alignment) * alignment
-    _move(group, nbytes, alignment, moved)
+    groups = _groups(crooked)
+    n_threads = _N_THREADS if sum(array.nbytes for _, array in crooked) >= COPIED_BY_ONE_NBYTES else 1
+    parallel_for_each(groups, lambda group: _move(group, alignment, moved), n_threads=n_threads)
     return moved
 
 
-def _move(group: list[tuple[str, Array]], nbytes: int, alignment: int, moved: dict[str, Array]) -> None:
-    block = aligned_block(nbytes, alignment)
-    start = 0
-    for name, array in group:
-        target: Array = np.ndarray(array.shape, array.dtype, block.data, start)
+def _groups(arrays: list[tuple[str, Array]]) -> list[list[tuple[str, Array]]]:
+    groups: list[list[tuple[str, Array]]] = []
+    room = 0
+    for name, array in arrays:
+        if not groups or array.nbytes > room:
+            groups.append([])
+            room = ARENA_NBYTES
+        groups[-1].append((name, array))
+        room -= array.nbytes
+    return groups
+
+
+def _move(group: list[tuple[str, Array]], alignment: int, moved: dict[str, Array]) -> None:
+    sizes = [-(-array.nbytes // alignment) * alignment for _, array in group]
+    block = aligned_block(sum(sizes), alignment)
+    for (name, array), stop, size in zip(group, accumulate(sizes), sizes, strict=True):
+        moved[name] = target = np.ndarray(array.shape, array.dtype, block.data, stop - size)
         np.copyto(target, array)
-        moved[name] = target
-        start += -(-array.nbytes // alignment) * alignment
