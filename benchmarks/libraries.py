@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes  # noqa: F401 - safetensors.mlx reads bfloat16 only once NumPy knows it
+
 from benchmarks import inputs
 from benchmarks.case import AtLeast, Case, Contender, Place
 
