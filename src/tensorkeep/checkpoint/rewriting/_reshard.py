@@ -7,7 +7,7 @@ digests, so they are first checked against their old ones: damage is never made 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -63,6 +63,7 @@ def reshard(
     durable: bool = True,
     progress: Progress | None = None,
     align: int = ALIGNMENT_NBYTES,
+    order: Sequence[str] | None = None,
 ) -> None:
     """Write a checkpoint with other shards, names or dtypes, complete or not at all, in constant memory.
 
@@ -94,6 +95,7 @@ def reshard(
         progress: Called with the bytes checked and written so far and the total, by one thread at a time. An
             exception from it ends the work and leaves the directory as it was.
         align: Bytes at whose multiples tensors begin in a file, if their size is one too; see `tensorkeep.save`.
+        order: Names or shell patterns whose tensors come first in each file, in this order; see `tensorkeep.save`.
 
     Raises:
         DestinationExistsError: If there is a checkpoint at the destination, and `overwrite` is false.
@@ -130,6 +132,7 @@ def reshard(
         durable=durable,
         progress=progress,
         align=align,
+        order=order,
     )
     _write_as_one([source], directory, variant, rewrite, options, overwrite=overwrite)
 
@@ -157,6 +160,7 @@ def merge(  # noqa: D417 - the decorator explains the others
     durable: bool = True,
     progress: Progress | None = None,
     align: int = ALIGNMENT_NBYTES,
+    order: Sequence[str] | None = None,
 ) -> None:
     """Write several checkpoints as one, complete or not at all, in constant memory.
 
@@ -194,6 +198,7 @@ def merge(  # noqa: D417 - the decorator explains the others
         durable=durable,
         progress=progress,
         align=align,
+        order=order,
     )
     paths = [sources] if isinstance(sources, str | os.PathLike) else sources
     _write_as_one(paths, directory, variant, rewrite, options, overwrite=overwrite)

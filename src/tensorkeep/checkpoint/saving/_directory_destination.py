@@ -23,7 +23,6 @@ from tensorkeep.checkpoint.verifying import sha256_of
 from tensorkeep.digests import digest_of
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import SourceMissingError, as_transport_error
-from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES
 from tensorkeep.kinds.safetensors import StrayShardWarning, strays_beside
 from tensorkeep.layout import ShardRecord, emit_index
 from tensorkeep.parallel import ProgressMeter, parallel_map
@@ -93,7 +92,7 @@ class DirectoryDestination:
         index_file = self._plan.index_file
         same = (
             self._older.find(to_write, self._plan.metadata, index=index_file)
-            if index_file and self._options.align == ALIGNMENT_NBYTES
+            if index_file and self._options.arrangement.is_plain
             else None
         )
         if same is None:
@@ -109,7 +108,7 @@ class DirectoryDestination:
                 self._plan.metadata,
                 state=self._state,
                 sealing=self._sealing,
-                align=self._options.align,
+                arrangement=self._options.arrangement,
             )
 
     @property
@@ -139,7 +138,12 @@ class DirectoryDestination:
     def _head(self, file: str, digests: Mapping[str, bytes] | None) -> tuple[bytes, Mapping[str, TensorEntry]]:
         to_write, metadata = self._plan.files[file], self._plan.metadata
         return sealed_head(
-            to_write, metadata, state=self._state, sealing=self._sealing, digests=digests, align=self._options.align
+            to_write,
+            metadata,
+            state=self._state,
+            sealing=self._sealing,
+            digests=digests,
+            arrangement=self._options.arrangement,
         )
 
     def refresh(self) -> None:

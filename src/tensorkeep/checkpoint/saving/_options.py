@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES, check_alignment
+from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES, Arrangement
 from tensorkeep.kinds.safetensors import Checkpoint, TensorFile
 from tensorkeep.layout import Index
 
@@ -27,12 +27,18 @@ class SaveOptions(msgspec.Struct, frozen=True, kw_only=True):
     durable: bool = True
     progress: Callable[[int, int], None] | None = None
     align: int = ALIGNMENT_NBYTES
+    order: Sequence[str] | None = None
     index_metadata: Mapping[str, Any] | None = None
     reuse: Checkpoint | TensorFile | None = None
     before_commit: Callable[[Mapping[str, str]], None] | None = None
 
     def __post_init__(self) -> None:
-        check_alignment(self.align)
+        Arrangement.of(self.align, self.order)
+
+    @property
+    def arrangement(self) -> Arrangement:
+        """Where tensors go in each file."""
+        return Arrangement.of(self.align, self.order)
 
     @property
     def stem(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tensorkeep.checkpoint.saving._destination import destination_of, refuse_file_name
@@ -35,6 +35,7 @@ def save_checkpoint(
     reuse: Checkpoint | TensorFile | None = None,
     before_commit: Callable[[Mapping[str, str]], None] | None = None,
     align: int = ALIGNMENT_NBYTES,
+    order: Sequence[str] | None = None,
 ) -> None:
     """Save tensors, or a whole training state, to a directory in the Hugging Face layout, complete or not at all.
 
@@ -73,6 +74,7 @@ def save_checkpoint(
             tensors and its present path or URL. An exception from it ends the save. A single file without an index is
             not among them if it goes to a bucket, where it is written in one step.
         align: Bytes at whose multiples tensors begin in a file, if their size is one too; see `tensorkeep.save`.
+        order: Names or shell patterns whose tensors come first in each file, in this order; see `tensorkeep.save`.
 
     Raises:
         StateError: If a value is not data: a function, a model, an object of some class. The message has its path.
@@ -109,6 +111,7 @@ def save_checkpoint(
         reuse=reuse,
         before_commit=before_commit,
         align=align,
+        order=order,
     )
     refuse_file_name(check_target(directory))
     write_checkpoint(prepare(state, ties=ties), directory, options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias, TypedDict, Unpack
 
@@ -14,6 +14,7 @@ from tensorkeep.checkpoint.saving._save_queue import SaveHandle, start_save, wai
 from tensorkeep.checkpoint.saving._snapshot import Snapshot, take_snapshot
 from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import UnsupportedError
+from tensorkeep.formats.safetensors import Arrangement
 from tensorkeep.kinds.safetensors import Checkpoint, TensorFile
 from tensorkeep.layout import Index, parse_size
 from tensorkeep.tensors import Prepared, Ties, check_target, prepare, save, write_prepared
@@ -42,6 +43,7 @@ class SaveArguments(TypedDict, total=False):
     before_commit: Callable[[Mapping[str, str]], None] | None
     reuse: Checkpoint | TensorFile | None
     align: int
+    order: Sequence[str] | None
 
 
 def save_async(
@@ -118,7 +120,8 @@ def _write(snapshot: Snapshot, write: _Write) -> None:
 def _to_file(state: Any, path: str, given: dict[str, Any]) -> tuple[_Prepare, _Write]:
     arguments = _complete(given, save)
     make = partial(prepare, state, ties=arguments.pop("ties"), is_flat_bare=not arguments["digests"])
-    return make, partial(write_prepared, path=path, **arguments)
+    arrangement = Arrangement.of(arguments.pop("align"), arguments.pop("order"))
+    return make, partial(write_prepared, path=path, arrangement=arrangement, **arguments)
 
 
 def _to_directory(state: Any, path: str, given: dict[str, Any]) -> tuple[_Prepare, _Write]:

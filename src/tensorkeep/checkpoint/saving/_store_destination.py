@@ -78,7 +78,7 @@ class StoreDestination:
             token = secrets.token_hex(4)
             metadata, sha256 = self._plan.metadata, self._options.sha256
             self._spec = UploadSpec(
-                self._options.stem, token, index_file, metadata, sha256, existing or {}, self._options.align
+                self._options.stem, token, index_file, metadata, sha256, existing or {}, self._options.arrangement
             )
 
     @property
@@ -97,7 +97,7 @@ class StoreDestination:
                 self._plan.metadata,
                 state=self._plan.prepared.state,
                 sealing=Sealing(),
-                align=self._options.align,
+                arrangement=self._options.arrangement,
             )
             self._lone = body, on_written
         else:

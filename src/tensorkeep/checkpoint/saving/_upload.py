@@ -17,6 +17,7 @@ import msgspec
 from tensorkeep.arrays import TensorToWrite
 from tensorkeep.digests import digest_of
 from tensorkeep.errors import TensorkeepError, TransportError
+from tensorkeep.formats.safetensors import Arrangement
 from tensorkeep.layout import ShardRecord
 from tensorkeep.parallel import ProgressMeter, parallel_map
 from tensorkeep.tensors import FileBody, Sealing, file_body
@@ -48,7 +49,7 @@ class UploadSpec(msgspec.Struct, frozen=True):
         metadata: Free text for the header of each file.
         sha256: Whether the index gets the SHA-256 of each file.
         existing: Files of the checkpoint being replaced, with their records.
-        align: Bytes at whose multiples tensors begin where they can.
+        arrangement: Where tensors go in a file.
     """
 
     stem: str
@@ -57,7 +58,7 @@ class UploadSpec(msgspec.Struct, frozen=True):
     metadata: Mapping[str, str] | None
     sha256: bool
     existing: dict[str, ShardRecord]
-    align: int
+    arrangement: Arrangement
 
     def name_of(self, file: str) -> str:
         """Return the name that a file of the plan gets in the store."""
@@ -77,7 +78,8 @@ class UploadSpec(msgspec.Struct, frozen=True):
         on_written: Callable[[int], None],
     ) -> UploadedFile:
         """Send a file, unless the old checkpoint has one with the same bytes."""
-        body = file_body(to_write, self.metadata, sealing=Sealing(index=self.index_file), align=self.align)
+        sealing = Sealing(index=self.index_file)
+        body = file_body(to_write, self.metadata, sealing=sealing, arrangement=self.arrangement)
         record = ShardRecord(body.nbytes, digest_of(body.head).hex(), _sha256(body) if self.sha256 else None)
         same = self._existing_like(directory, record)
         if same is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from operator import index
 from threading import Lock
@@ -130,6 +130,7 @@ def writing(
     sha256: bool = False,
     durable: bool = True,
     align: int = ALIGNMENT_NBYTES,
+    order: Sequence[str] | None = None,
 ) -> CheckpointWriter:
     """Write a checkpoint tensor by tensor, in any order, without ever having all of them.
 
@@ -152,6 +153,7 @@ def writing(
         sha256: Whether the index gets the SHA-256 of each shard.
         durable: Whether to wait until everything is on the disk (fsync).
         align: Bytes at whose multiples tensors begin in a file; see `tensorkeep.save`.
+        order: Names or shell patterns whose tensors come first in each file, in this order; see `tensorkeep.save`.
 
     Returns:
         A context manager; assign tensors to its names.
@@ -182,6 +184,7 @@ def writing(
         sha256=sha256,
         durable=durable,
         align=align,
+        order=order,
     )
     return CheckpointWriter(target, {name: _placeholder(planned) for name, planned in plan.items()}, options)
 

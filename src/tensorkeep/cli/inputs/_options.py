@@ -96,6 +96,15 @@ Align = Annotated[
         "--align", metavar="BYTES", help="Let tensors begin at multiples of this: 64 for jax and TensorFlow."
     ),
 ]
+Order = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--order",
+        metavar="PATTERN",
+        help="Put these tensors first in each file; repeat it for those that come next.",
+        autocompletion=tensor_names,
+    ),
+]
 MaxShardSize = Annotated[
     str,
     typer.Option("--max-shard-size", metavar="SIZE", help="Bytes of tensors in a shard, such as 5GB or 500MiB."),

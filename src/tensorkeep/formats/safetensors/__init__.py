@@ -2,6 +2,7 @@
 
 - `_parse`: header bytes to entries; every rule of the format is checked here. No I/O.
 - `_members`: the same text read member by member, where it is unusual. No I/O.
+- `_arrangement`: where tensors go in a file. No I/O.
 - `_emit`: entries to header bytes, identical to what the reference writes. No I/O.
 - `_seal`: digests of the tensors and of the header, which protect every byte of the file. No I/O.
 - `_state`: the metadata of a whole training state, and of tensors that share memory. No I/O.
@@ -12,8 +13,9 @@
 """
 
 from tensorkeep.formats.safetensors._aliases import check_owner, check_storages, check_view
+from tensorkeep.formats.safetensors._arrangement import ALIGNMENT_NBYTES, PLAIN, Arrangement
 from tensorkeep.formats.safetensors._describe import describe_file
-from tensorkeep.formats.safetensors._emit import ALIGNMENT_NBYTES, check_alignment, emit_header, lay_out
+from tensorkeep.formats.safetensors._emit import emit_header, lay_out
 from tensorkeep.formats.safetensors._metadata import free_text, metadata_to_write
 from tensorkeep.formats.safetensors._parse import Header, parse_header, parse_header_nbytes
 from tensorkeep.formats.safetensors._read import read_head, read_header, read_seal
@@ -31,14 +33,15 @@ from tensorkeep.formats.safetensors._state import (
 __all__ = [
     "ALIGNMENT_NBYTES",
     "NO_TREE",
+    "PLAIN",
     "SEAL_KEY",
     "STATE_KEY",
     "STATE_SIGNATURE",
     "Alias",
+    "Arrangement",
     "Header",
     "Seal",
     "State",
-    "check_alignment",
     "check_owner",
     "check_storages",
     "check_view",

@@ -7,49 +7,26 @@ bytes.
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from typing import Final
 
 import msgspec
 
 from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import HeaderError, LimitError, UnsupportedError
+from tensorkeep.errors import HeaderError, LimitError
+from tensorkeep.formats.safetensors._arrangement import ALIGNMENT_NBYTES, PLAIN, Arrangement
 from tensorkeep.formats.safetensors._members import METADATA_KEY
 from tensorkeep.formats.safetensors._parse import LENGTH_NBYTES
 from tensorkeep.limits import MAX_HEADER_NBYTES
 
-ALIGNMENT_NBYTES: Final = 8
-"""The data starts at a multiple of this, unless a larger one is asked for; the header is padded with spaces."""
-
-MAX_ALIGNMENT_NBYTES: Final = 4096
-"""The largest that can be asked for: a page."""
-
-
-def check_alignment(align: int) -> int:
-    """Return an alignment in bytes, or refuse it."""
-    if type(align) is not int or not ALIGNMENT_NBYTES <= align <= MAX_ALIGNMENT_NBYTES or align & (align - 1):
-        raise UnsupportedError(
-            "an alignment is impossible",
-            expected=f"a power of two from {ALIGNMENT_NBYTES} to {MAX_ALIGNMENT_NBYTES:,} bytes, such as 64",
-            found=f"{align!r:.100}",
-        )
-    return align
-
 
 def lay_out(
-    tensors: Mapping[str, tuple[DType, tuple[int, ...], int]], *, align: int = ALIGNMENT_NBYTES
+    tensors: Mapping[str, tuple[DType, tuple[int, ...], int]], arrangement: Arrangement = PLAIN
 ) -> dict[str, TensorEntry]:
-    """Assign each tensor its place: wide dtypes first, sorted by name within a dtype.
-
-    With a larger alignment, tensors of whole multiples of it come before the others, and so are at multiples of it.
-    """
+    """Assign each tensor its place, one right after the other."""
     _refuse_reserved(tensors)
     entries = {}
     start = 0
-    in_order = sorted(sorted(tensors), key=lambda name: tensors[name][0].rank, reverse=True)
-    if align > ALIGNMENT_NBYTES:
-        in_order.sort(key=lambda name: tensors[name][2] % align != 0)
-    for name in in_order:
+    for name in arrangement.in_order(tensors):
         dtype, shape, nbytes = tensors[name]
         entries[name] = TensorEntry(dtype.name, shape, (start, start + nbytes))
         start += nbytes

@@ -24,7 +24,8 @@ from tensorkeep.buffers import Buffer
 from tensorkeep.digests import DIGEST_NBYTES, NO_DIGEST, digest_of, digest_of_text_with
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import IntegrityError, UnsupportedError
-from tensorkeep.formats.safetensors._emit import ALIGNMENT_NBYTES, emit_header
+from tensorkeep.formats.safetensors._arrangement import ALIGNMENT_NBYTES
+from tensorkeep.formats.safetensors._emit import emit_header
 from tensorkeep.formats.safetensors._parse import Header
 
 SEAL_KEY: Final = "tensorkeep"

@@ -23,8 +23,9 @@ from tensorkeep.digests import digest_of, new_hasher
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import HeaderError, IntegrityError
 from tensorkeep.formats.safetensors import (
-    ALIGNMENT_NBYTES,
+    PLAIN,
     STATE_KEY,
+    Arrangement,
     emit_header,
     emit_sealed_header,
     lay_out,
@@ -82,12 +83,12 @@ def sealed_head(
     state: str | None,
     sealing: Sealing,
     digests: Mapping[str, bytes] | None = None,
-    align: int = ALIGNMENT_NBYTES,
+    arrangement: Arrangement = PLAIN,
 ) -> tuple[bytes, dict[str, TensorEntry]]:
     """Encode everything before the data of a file that several writers fill; zeros for unknown digests."""
-    entries, metadata = _described(to_write, metadata, state, sealing, align)
+    entries, metadata = _described(to_write, metadata, state, sealing, arrangement)
     in_order = None if digests is None else [digests[name] for name in entries]
-    return emit_sealed_header(entries, metadata, in_order, index=sealing.index, align=align), entries
+    return emit_sealed_header(entries, metadata, in_order, index=sealing.index, align=arrangement.align), entries
 
 
 def write_file(
@@ -97,22 +98,23 @@ def write_file(
     *,
     state: str | None = None,
     sealing: Sealing | None = None,
-    align: int = ALIGNMENT_NBYTES,
+    arrangement: Arrangement = PLAIN,
 ) -> bytes:
     """Write a whole file, and return everything before the data."""
     with PausedCollector():
-        entries, metadata = _described(to_write, metadata, state, sealing, align)
+        entries, metadata = _described(to_write, metadata, state, sealing, arrangement)
         if sealing is None:
-            head = emit_header(entries, metadata, align=align)
+            head = emit_header(entries, metadata, align=arrangement.align)
         else:
-            head = emit_sealed_header(entries, metadata, None, index=sealing.index, align=align)
+            head = emit_sealed_header(entries, metadata, None, index=sealing.index, align=arrangement.align)
     sink.preallocate(len(head) + sum(tensor.nbytes for tensor in to_write.values()))
     sink.write([head])
     tensors = [(name, to_write[name]) for name in entries]
     if sealing is None:
         _write_plain(sink, tensors)
     else:
-        head = emit_sealed_header(entries, metadata, _write_sealed(sink, tensors), index=sealing.index, align=align)
+        digests = _write_sealed(sink, tensors)
+        head = emit_sealed_header(entries, metadata, digests, index=sealing.index, align=arrangement.align)
         sink.rewrite(0, head)
     return head
 
@@ -133,15 +135,15 @@ def file_body(
     *,
     state: str | None = None,
     sealing: Sealing | None = None,
-    align: int = ALIGNMENT_NBYTES,
+    arrangement: Arrangement = PLAIN,
 ) -> FileBody:
     """Describe a file that is written in one pass; its digests are computed now, by reading all tensors."""
-    entries, metadata = _described(to_write, metadata, state, sealing, align)
+    entries, metadata = _described(to_write, metadata, state, sealing, arrangement)
     if sealing is None:
-        head = emit_header(entries, metadata, align=align)
+        head = emit_header(entries, metadata, align=arrangement.align)
     else:
         digests = _digests(to_write, entries)
-        head = emit_sealed_header(entries, metadata, digests, index=sealing.index, align=align)
+        head = emit_sealed_header(entries, metadata, digests, index=sealing.index, align=arrangement.align)
 
     def pieces() -> Iterator[Buffer]:
         yield head
@@ -166,17 +168,17 @@ def _described(
     metadata: Mapping[str, str] | None,
     state: str | None,
     sealing: Sealing | None,
-    align: int,
+    arrangement: Arrangement,
 ) -> tuple[dict[str, TensorEntry], Mapping[str, str] | None]:
     """Return the entries of the header, and its metadata without the digests."""
     is_plain = state is None and sealing is None
     metadata = metadata_to_write(metadata) if is_plain else metadata_with_format(metadata)
     if state is not None:
         metadata = {**(metadata or {}), STATE_KEY: state}
-    return _entries(to_write, align), metadata
+    return _entries(to_write, arrangement), metadata
 
 
-def _entries(to_write: Mapping[str, TensorToWrite], align: int = ALIGNMENT_NBYTES) -> dict[str, TensorEntry]:
+def _entries(to_write: Mapping[str, TensorToWrite], arrangement: Arrangement = PLAIN) -> dict[str, TensorEntry]:
     for name, tensor in to_write.items():
         if tensor.dtype.is_packed and prod(tensor.shape) * tensor.dtype.bits % 8:
             raise HeaderError(
@@ -185,7 +187,7 @@ def _entries(to_write: Mapping[str, TensorToWrite], align: int = ALIGNMENT_NBYTE
                 found=f"{prod(tensor.shape)} elements of {tensor.dtype.bits} bits",
             )
     places = {name: (tensor.dtype, tensor.shape, tensor.nbytes) for name, tensor in to_write.items()}
-    return lay_out(places, align=align)
+    return lay_out(places, arrangement)
 
 
 def _write_plain(sink: ByteSink, tensors: list[_Named]) -> None:

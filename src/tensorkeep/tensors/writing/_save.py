@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from errno import EISDIR
 from functools import partial
 from typing import Any
 
 from tensorkeep.arrays import TensorToWrite
 from tensorkeep.errors import TransportError, UnsupportedError
-from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES, check_alignment
+from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES, PLAIN, Arrangement
 from tensorkeep.tensors.writing._file_body import Sealing, file_body, plain_buffers, plain_head, write_file
 from tensorkeep.tensors.writing._prepare import Prepared, prepare
 from tensorkeep.tensors.writing._sharing import Ties
@@ -41,6 +41,7 @@ def save(
     durable: bool = True,
     progress: Callable[[int, int], None] | None = None,
     align: int = ALIGNMENT_NBYTES,
+    order: Sequence[str] | None = None,
 ) -> None:
     """Save tensors, or a whole training state, to one safetensors file. It appears complete or not at all.
 
@@ -73,13 +74,17 @@ def save(
         align: Bytes: a power of two up to 4,096. Beyond 8, tensors whose size is a multiple of it come first, and
             begin at multiples of it in the file, so that libraries that need this share a mapped file's memory: 64
             for jax and TensorFlow.
+        order: What is read together lies together: names or shell patterns, such as `["embed.*", "layers.0.*"]`. The
+            data of tensors that match the first come first in the file, and so on; the others follow. Tensors whose
+            size is no multiple of 8 bytes come last, so that all others stay aligned. None for the usual order, wide
+            dtypes first.
 
     Raises:
         StateError: If a value cannot be saved: a function, a model, an object of some class. The message has its path
             (also a TypeError).
         SharedMemoryError: If tensors share memory and `ties` is `"error"`.
         DtypeError: If the format has no such dtype (also a TypeError).
-        TypeError: If `path` is not a path, or metadata is not text.
+        TypeError: If `path` is not a path, metadata is not text, or `order` is not a list of texts.
         UnsupportedError: If a tensor has no data or an argument is invalid; if the path is that of a checkpoint of
             several files; if a URL names a directory.
         HeaderError: If a name or text has no UTF-8 form, or a name is the one that the format reserves.
@@ -101,7 +106,7 @@ def save(
         digests=digests,
         durable=durable,
         progress=progress,
-        align=check_alignment(align),
+        arrangement=Arrangement.of(align, order),
     )
 
 
@@ -138,7 +143,7 @@ def write_prepared(
     digests: bool = True,
     durable: bool = True,
     progress: Callable[[int, int], None] | None = None,
-    align: int = ALIGNMENT_NBYTES,
+    arrangement: Arrangement = PLAIN,
 ) -> None:
     """Write a prepared state to a file."""
     _refuse_beside_index(os.fsdecode(path))
@@ -150,7 +155,7 @@ def write_prepared(
         sealing=Sealing() if digests else None,
         durable=durable,
         progress=progress,
-        align=align,
+        arrangement=arrangement,
     )
 
 
@@ -182,17 +187,17 @@ def write_tensors(
     sealing: Sealing | None = None,
     durable: bool = True,
     progress: Callable[[int, int], None] | None = None,
-    align: int = ALIGNMENT_NBYTES,
+    arrangement: Arrangement = PLAIN,
 ) -> None:
     """Write described tensors to a file, complete or not at all."""
     data_nbytes = sum(tensor.nbytes for tensor in to_write.values())
     report = None if progress is None else partial(_report, progress, data_nbytes)
     if is_remote(os.fsdecode(path)):
-        body = file_body(to_write, metadata, state=state, sealing=sealing, align=align)
+        body = file_body(to_write, metadata, state=state, sealing=sealing, arrangement=arrangement)
         RemotePath.of(os.fsdecode(path)).put(body, on_written=report)
         return
     with publish(path, durable=durable, on_written=report) as sink:
-        write_file(sink, to_write, metadata, state=state, sealing=sealing, align=align)
+        write_file(sink, to_write, metadata, state=state, sealing=sealing, arrangement=arrangement)
 
 
 def _report(progress: Callable[[int, int], None], nbytes: int, written: int) -> None:

@@ -17,6 +17,7 @@ from tensorkeep.cli.inputs import (
     Force,
     MaxShardSize,
     NewVariant,
+    Order,
     Select,
     Sha256,
     SplitLarge,
@@ -41,6 +42,7 @@ def merge(
     cast: Cast = None,
     sha256: Sha256 = False,
     align: Align = 8,
+    order: Order = None,
     variant: Variant = None,
     output_variant: NewVariant = None,
     force: Force = False,
@@ -70,6 +72,7 @@ def merge(
                 cast=cast,
                 sha256=sha256,
                 align=align,
+                order=order,
                 overwrite=overwrite,
                 progress=progress,
             )

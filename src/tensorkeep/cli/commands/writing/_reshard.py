@@ -13,6 +13,7 @@ from tensorkeep.cli.inputs import (
     Force,
     MaxShardSize,
     NewVariant,
+    Order,
     Rename,
     Rewritten,
     Select,
@@ -41,6 +42,7 @@ def reshard(
     cast: Cast = None,
     sha256: Sha256 = False,
     align: Align = 8,
+    order: Order = None,
     variant: Variant = None,
     output_variant: NewVariant = None,
     force: Force = False,
@@ -74,6 +76,7 @@ def reshard(
                 cast=cast,
                 sha256=sha256,
                 align=align,
+                order=order,
                 overwrite=overwrite,
                 progress=progress,
             )
