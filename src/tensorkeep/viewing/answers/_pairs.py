@@ -15,7 +15,7 @@ from tensorkeep.measuring import Facts, TensorStatistics, merged, tally_for
 from tensorkeep.parallel import ProgressMeter
 from tensorkeep.tensors import LazyTensor
 from tensorkeep.viewing._json import number
-from tensorkeep.viewing.answers._reading import Numbers, as_numbers, numeric
+from tensorkeep.viewing.answers._reading import Numbers, as_numbers, change_between, numeric
 from tensorkeep.viewing.answers._statistics import members
 
 _RUN_NBYTES: Final = 4 * 2**20
@@ -117,12 +117,8 @@ def _blocks(a: LazyTensor, b: LazyTensor, meter: ProgressMeter) -> Iterator[tupl
             stop = min(start + run, n)
             parts = [each.reader.read_run(each.name, each.entry, start, stop).reshape(-1) for each in (a, b)]
             for first in range(0, stop - start, _BLOCK):
-                numbers_a, numbers_b = (as_numbers(part[first : first + _BLOCK]) for part in parts)
-                change = numbers_b - numbers_a
-                if not np.isfinite(change).all():
-                    same = (numbers_a == numbers_b) | (np.isnan(numbers_a) & np.isnan(numbers_b))
-                    change[same] = 0
-                yield numbers_a, change
+                part_a, part_b = (part[first : first + _BLOCK] for part in parts)
+                yield as_numbers(part_a), change_between(part_a, part_b)
             meter.add(a.nbytes * (stop - start) // n)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tensorkeep.tensors import LazyTensor
 from tensorkeep.viewing._json import number, packed
-from tensorkeep.viewing.answers._reading import Numbers, as_numbers, is_cheap, numeric, refuse_costly
+from tensorkeep.viewing.answers._reading import Numbers, as_numbers, change_between, is_cheap, numeric, refuse_costly
 from tensorkeep.viewing.answers._window import Window, range_members
 
 _SHARE_IN_SCALE: Final = 0.99
@@ -73,11 +73,8 @@ def _difference(tensors: Sequence[LazyTensor], index: tuple[Any, ...]) -> Number
         return np.zeros(0)
     for lazy in tensors:
         refuse_costly(lazy, index)
-    first, *others = (as_numbers(np.asarray(lazy[index])) for lazy in tensors)
-    with np.errstate(all="ignore"):
-        for other in others:
-            first = np.asarray(first - other)
-    return first
+    first, *others = (np.asarray(lazy[index]) for lazy in tensors)
+    return change_between(others[0], first) if others else as_numbers(first)
 
 
 def _scale(magnitudes: Numbers) -> float:

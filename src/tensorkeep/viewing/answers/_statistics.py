@@ -22,9 +22,7 @@ def measured(lazy: LazyTensor, progress: Progress) -> dict[str, Any]:
 def members(found: TensorStatistics) -> dict[str, Any]:
     """Return statistics as JSON has them."""
     facts = msgspec.structs.asdict(found)
-    return {
-        name: _member(value) for name, value in facts.items() if name not in {"name", "dtype", "shape", "problem"}
-    }
+    return {name: _member(value) for name, value in facts.items() if name not in _OTHER_FACTS}
 
 
 def _member(value: Histogram | float | None) -> Any:

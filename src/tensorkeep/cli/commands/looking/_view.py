@@ -7,13 +7,16 @@ import signal
 import sys
 import threading
 import webbrowser
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 import tensorkeep
 from tensorkeep.cli.inputs import Engine, Variant
 from tensorkeep.cli.terminal import show, show_warning
+
+_LOOK_EVERY_S: Final = 0.5
+"""A signal that comes just before the wait does not end it."""
 
 
 def view(
@@ -55,7 +58,8 @@ def view(
             show_warning("everyone who sees the address can look, and it crosses the network unencrypted")
         if browser and _has_browser():
             threading.Thread(target=webbrowser.open, args=(viewer.url,), daemon=True).start()
-        is_over.wait()
+        while not is_over.wait(_LOOK_EVERY_S):
+            pass
 
 
 def _end(is_over: threading.Event, number: int) -> None:
