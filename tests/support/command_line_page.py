@@ -19,7 +19,7 @@ _BEGINNING = """\
 # Command line
 
 `pip install 'tensorkeep[cli]'` installs the command `tensorkeep`; `python -m tensorkeep` is the same program.
-`tensorkeep --help` lists the commands, and `tensorkeep inspect --help` shows what is below about one of them.
+`tensorkeep --help` lists the commands. `tensorkeep inspect --help` describes one of them, as below.
 
 ## What all commands share
 
@@ -31,10 +31,10 @@ _BEGINNING = """\
 | 1 | a finding: `verify` found damage, `diff` a difference, `scan` a danger |
 | 2 | no answer, or nothing was done: wrong usage, a missing or unreadable file, a refusal, no digests to verify |
 | 130 | interrupted by Ctrl-C |
-| 141 | nobody reads the output any more |
+| 141 | the reader of the output closed it, such as `head` |
 
 **Errors** are one line on standard error. With `--json`, standard output has exactly one JSON document: the result,
-or an object with the one member `error`:
+or an object whose only member is `error`:
 
 ```json
 {
@@ -51,19 +51,19 @@ or an object with the one member `error`:
 }
 ```
 
-`kind` is the name of an [error](../errors.md), of an exception of Python, or `UsageError`. `text` is the line that is
-printed; the other members are its parts, or null.
+`kind` is the name of an [error](../errors.md) or of a Python exception, or `UsageError`. `text` is the line that
+would be printed; the other members are its parts, or null.
 
-**Replacing.** A command that writes replaces without a question only its own source, and what `fetch` brought from
-the same URL. Before it replaces anything else, it asks; without a terminal, or with `--json`, it stops with status 2.
-`--force` answers yes. The result names the files that were replaced or removed. Whenever a command is stopped, the
-destination is what it was or the new one, complete.
+**Replacing.** Without asking, a command replaces only its own source, and `fetch` only an earlier download of the
+same URL. Before it replaces anything else, it asks; without a terminal, or with `--json`, it stops with status 2.
+`--force` answers yes. The result names the files that were replaced or removed. If a command is stopped, the
+destination holds its old content or the complete new one.
 
-**Completion.** `tensorkeep --install-completion` teaches bash, zsh, fish or PowerShell to complete commands, options
-and paths with the Tab key, and the names of tensors in a local checkpoint, such as after `tensorkeep slice
+**Completion.** `tensorkeep --install-completion` lets the Tab key complete commands, options and paths in bash, zsh,
+fish or PowerShell, and also the names of tensors in a local checkpoint, such as after `tensorkeep slice
 model.safetensors`.
 
-**Colors** appear on terminals only, and not if the environment variable `NO_COLOR` is set.
+**Colors** appear only on terminals, unless the environment variable `NO_COLOR` is set.
 """
 
 

@@ -5,9 +5,9 @@
     tensorkeep.jax.save(state, "step-500.safetensors")
     state = tensorkeep.jax.load("step-500.safetensors", like=state)
 
-`save` and `load` keep any pytree in a file or a directory: dicts, lists, named tuples, dataclasses, flax's
-`TrainState` and `FrozenDict`, states and modules of `flax.nnx`, states of optax. `capture` and `restore` do so for
-what saves on its own, such as a `CheckpointStore`. `tensorkeep.flax` has the functions of safetensors.flax, for flat
+`save` and `load` keep any pytree in a file or a directory: dicts, lists, named tuples, dataclasses, Flax's
+`TrainState` and `FrozenDict`, states and modules of `flax.nnx`, Optax states. `capture` and `restore` do so for code
+that saves by itself, such as a `CheckpointStore`. `tensorkeep.flax` has the functions of safetensors.flax, for flat
 dicts of arrays.
 
 - `_save`: `save` and `save_async`.

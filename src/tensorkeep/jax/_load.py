@@ -28,36 +28,37 @@ def load(
     engine: str | None = None,
     progress: Progress | None = None,
 ) -> Any:
-    """Load a pytree, of the classes and with the static fields of a template.
+    """Load a pytree, with the classes and static fields of a template.
 
         state = tensorkeep.jax.load("step-500.safetensors", like=state)
         parameters = tensorkeep.jax.load("step-500.safetensors")["params"]
 
-    Names, shapes, dtypes and kinds of all leaves are compared with the template before any array is read, and
-    everything that does not fit is in one error. Nothing in the file is imported or called: classes come from the
-    template alone. `like` itself is never changed, nor are the modules of nnx in it; `nnx.update(module, loaded)`
-    takes over what was loaded.
+    Names, shapes, dtypes and kinds of all leaves are compared with the template before any array is read, and one
+    error lists everything that does not fit. Nothing in the file is imported or called: classes come from the
+    template alone. `like` itself is never changed, nor are nnx modules in it; call `nnx.update(module, loaded)` to
+    change a module.
 
     Args:
         source: A directory, an index, a file, its bytes, a seekable file object, or a URL; of any kind that
-            `tensorkeep.open` opens, so also checkpoints of orbax and flax. If a file has only names, these are
+            `tensorkeep.open` opens, including checkpoints of orbax and Flax. If a file has only names, these are
             compared with the keys that lead to each leaf, joined by dots.
         like: A pytree with the structure that was saved: of arrays, or of `jax.ShapeDtypeStruct` as `jax.eval_shape`
-            gives them. None gives dicts, lists and tuples as they were captured; tensors of a file that
-            was not saved from jax become arrays of jax.
+            gives them. None gives dicts, lists and tuples as they were captured; tensors of a file that was not saved
+            from JAX become JAX arrays.
         shardings: Where arrays go: one `jax.sharding.Sharding` or `jax.Device` for all, or a tree of them like the
-            one that is loaded, which may end early. None: where the template's are, and otherwise on jax's default
-            device, free to move. If it is given without `like`, all tensors become arrays of jax.
-        strict: Whether to refuse leaves that only the file has. They are left out otherwise.
+            loaded one, in which one may cover a whole branch. None: where the template's are, otherwise on JAX's
+            default device, uncommitted. Without `like`, this makes all tensors JAX arrays.
+        strict: Whether to refuse leaves that only the file has. Otherwise, they are left out.
         backend: How to read local files: `"mmap"`, `"pread"` or `"auto"`; see `tensorkeep.open`.
-        verify: Whether to compare tensors with their digests while they are read; shards of one are not compared.
+        verify: Whether to compare tensors with their digests while they are read. Tensors read in shards are not
+            compared.
         engine: The library that reads the files instead of tensorkeep, such as `"tensorstore"` for orbax, if you
             trust them; see `tensorkeep.open`.
         progress: Called with the bytes loaded so far and the total.
 
     Returns:
-        A tree like the template. Arrays of NumPy in the template come out as such, all others as arrays of jax.
-        Where it has a number, a number or an array of no dimensions comes out, whichever was saved.
+        A tree like the template. NumPy arrays in the template come out as NumPy arrays, all others as JAX arrays.
+        Where it has a number, a number or a 0-dimensional array comes out, whichever was saved.
 
     Raises:
         StateDictMismatchError: If something does not fit; `missing`, `unexpected` and `mismatched` have all names.
@@ -65,7 +66,7 @@ def load(
         IntegrityError: If the checkpoint is incomplete or damaged.
         FormatError: If a file is malformed.
         UnsafeError: If a pickle names something that could only do harm.
-        DtypeError: If jax has no such dtype, as for 64 bits unless `jax_enable_x64` is on.
+        DtypeError: If JAX has no such dtype, such as one of 64 bits unless `jax_enable_x64` is on.
         LimitError: If something exceeds a bound.
         UnsupportedError: If the source cannot be opened, `shardings` has another structure than the tree, or an
             argument is invalid.
@@ -87,12 +88,12 @@ def load(
 
 
 def restore(state: Any, like: Any, *, shardings: Any = None, strict: bool = True) -> Any:
-    """Make a pytree of what was captured, saved and loaded, of the classes and static fields of a template.
+    """Turn what was captured, saved and loaded back into a pytree, with the classes and static fields of a template.
 
         state = tensorkeep.jax.restore(store.load("best"), like=state)
 
     Args:
-        state: What `capture` returned, as a store or another function of tensorkeep has loaded it.
+        state: What `capture` returned, as loaded by a store or another function of tensorkeep.
         like: A pytree with the structure that was captured; see `load`.
         shardings: Where arrays go; see `load`.
         strict: Whether to refuse leaves that only `state` has.
@@ -102,7 +103,7 @@ def restore(state: Any, like: Any, *, shardings: Any = None, strict: bool = True
 
     Raises:
         StateDictMismatchError: If something does not fit; `missing`, `unexpected` and `mismatched` have all names.
-        LimitError: If the template is nested too deep.
+        LimitError: If the template is nested too deeply.
         UnsupportedError: If `state` is a path, or `shardings` has another structure than the tree.
     """
     if isinstance(state, str | bytes | os.PathLike):

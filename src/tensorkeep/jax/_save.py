@@ -38,13 +38,13 @@ def save(
 
         tensorkeep.jax.save({"state": state, "key": key, "epoch": 3}, "epoch-3.safetensors")
 
-    If arrays have shards in several processes of a job (`jax.distributed`), all processes call this with equal
-    trees, and save one checkpoint together: each writes its own shards to their places, and nothing is gathered.
-    All must see the directory, and when any of them returns, the checkpoint is complete. A tree without such arrays
-    is saved by each process that calls this, alone.
+    If arrays have shards in several processes of a job (`jax.distributed`), all processes call this with equal trees,
+    and save one checkpoint together: each writes its own shards to their places, and nothing is gathered. All must
+    see the directory. When this returns in any process, the checkpoint is complete. If the tree has no such arrays,
+    each process that calls this saves by itself.
 
-    What is saved is `capture(tree)`: arrays under the keys that lead to them, joined by dots, such as
-    `params.Dense_0.kernel`, with weak dtypes and random keys as they are. Everything else is data beside them.
+    This saves `capture(tree)`: arrays under the keys that lead to them, joined by dots, such as
+    `params.Dense_0.kernel`. Weak dtypes and random keys are kept. Everything else is saved as data beside the arrays.
 
     Args:
         tree: Any pytree. Static fields, such as `apply_fn` of a `TrainState`, are not saved.
@@ -56,19 +56,19 @@ def save(
             separately, `"error"` refuses.
         durable: Whether to wait until the disk has everything (fsync), so that not even a power cut loses it.
         progress: Called every few MiB with the bytes written and the total; not if processes save together.
-        align: Bytes at whose multiples tensors begin, if their size is one too; see `tensorkeep.save`. With 64, jax
+        align: Bytes at whose multiples tensors begin, if their size is one too; see `tensorkeep.save`. With 64, JAX
             shares the memory of a mapped file.
 
     Raises:
-        StateError: If a leaf is not data: a function, an object of some class. The message has its path. Or if
-            processes that save together pass trees that differ.
-        UnsupportedError: If an array has no bytes here, such as one that is traced or was donated, or an argument is
+        StateError: If a leaf is not data, such as a function or an object of some class; the message has its path.
+            Also if processes that save together pass different trees.
+        UnsupportedError: If an array has no bytes here, because it is traced or was donated, or an argument is
             invalid.
         SharedMemoryError: If an array is in the tree more than once and `ties` is `"error"`.
         DtypeError: If the format has no such dtype.
         TypeError: If `path` is not a path, or metadata is not text.
         HeaderError: If a name or text has no UTF-8 form, or a name is the one that the format reserves.
-        LimitError: If the tree is nested too deep, or names and data are too long for a header.
+        LimitError: If the tree is nested too deeply, or names and data are too long for a header.
         BusyError: If another process is saving to that directory.
         TransportError: If it cannot be written, or another process that takes part gives no sign of life; what was
             there before is then as it was.
@@ -106,7 +106,7 @@ def save_async(
 ) -> SaveHandle:
     """Save a pytree while training continues: its arrays are copied first, and may then be donated.
 
-    Processes that save one checkpoint together, as by `save`, all call this, and each copies its own shards.
+    If processes save one checkpoint together, as with `save`, all of them call this, and each copies its own shards.
 
     Args:
         tree: Any pytree; see `save`.
@@ -127,7 +127,7 @@ def save_async(
         SharedMemoryError: If an array is in the tree more than once and `ties` is `"error"`.
         DtypeError: If the format has no such dtype.
         TypeError: If `path` is not a path.
-        LimitError: If the tree is nested too deep.
+        LimitError: If the tree is nested too deeply.
         BaseException: The error of an earlier save to that directory.
     """
     state = capture(tree)

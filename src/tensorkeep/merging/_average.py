@@ -11,29 +11,29 @@ from tensorkeep.tensors import LazyTensors, TensorView
 
 
 def average(*models: LazyTensors, weights: Sequence[float] | None = None, integers: Integers = "equal") -> TensorView:
-    """Average models, each tensor number by number: the mean, or a weighted mean.
+    """Average models number by number: the mean, or a weighted mean.
 
         with tensorkeep.open("run/10") as a, tensorkeep.open("run/20") as b:
             tensorkeep.save_checkpoint(average(a, b), "averaged")
 
-    It gives the numbers of mergekit's `linear`. Wortsman et al., "Model soups", 2022 (arXiv:2203.05482).
+    The numbers equal those that mergekit's `linear` gives. Wortsman et al., "Model soups", 2022 (arXiv:2203.05482).
 
     Args:
         *models: Open files, checkpoints or views with the same names and shapes; at least one.
-        weights: One for each model, divided by their sum; equal ones if None.
-        integers: What becomes of tensors of integers and booleans, such as counters: `"equal"`: they must be equal in
-            all models, which is checked when they are read; `"first"`, `"last"`: that model's are taken.
+        weights: One for each model; they are divided by their sum. Equal weights if None.
+        integers: How to merge integers and booleans, such as counters. `"equal"`: they must be equal in all models,
+            which is checked when they are read. `"first"`, `"last"`: that model's are taken.
 
     Returns:
-        A view that computes in F32 (F64 if a model has it) what is read, with the dtypes and metadata of the first
-        model.
+        A view with the dtypes and metadata of the first model. What is read is computed in F32 (F64 if a model has
+        it).
 
     Raises:
         TensorNotFoundError: If a name is not in all models (also a KeyError).
         RefusedError: If a shape differs.
         DtypeError: If a dtype is unknown, or packs elements into bytes (F4, F6).
         TypeError: If there are no models.
-        ValueError: If there is not one weight for each model, or their sum is 0.
+        ValueError: If the number of weights is wrong, or their sum is 0.
     """
     shares = shares_of(weights, len(models))
     return merged(lambda _: partial(weighted_sum, shares), models, "elements", integers)
@@ -42,22 +42,22 @@ def average(*models: LazyTensors, weights: Sequence[float] | None = None, intege
 def ema(*models: LazyTensors, decay: float, integers: Integers = "equal") -> TensorView:
     """Average the steps of a run, each counting `decay` times as much as the next: an exponential moving average.
 
-    This is what `average = decay * average + (1 - decay) * step` gives, begun with the first step.
+    This computes `average = decay * average + (1 - decay) * step`, starting from the first step.
 
     Args:
         *models: The steps, oldest first: open files, checkpoints or views with the same names and shapes.
         decay: At least 0 and less than 1.
-        integers: What becomes of tensors of integers and booleans, as for `average`.
+        integers: How to merge integers and booleans, as for `average`.
 
     Returns:
-        A view, as `average` returns it, with the dtypes and metadata of the first step.
+        A view like `average`'s, with the dtypes and metadata of the first step.
 
     Raises:
         TensorNotFoundError: If a name is not in all steps (also a KeyError).
         RefusedError: If a shape differs.
         DtypeError: If a dtype is unknown, or packs elements into bytes (F4, F6).
         TypeError: If there are no steps.
-        ValueError: If there is no such decay.
+        ValueError: If `decay` is out of range.
     """
     if not 0 <= decay < 1:
         raise ValueError(f"decay must be at least 0 and less than 1, not {decay}")
@@ -70,7 +70,7 @@ def shares_of(weights: Sequence[float] | None, n_models: int) -> list[float]:
     given = weights_for(weights, n_models)
     total = fsum(given)
     if n_models and not abs(total) > 0:
-        raise ValueError(f"the sum of the weights is {total}: nothing can be divided by it")
+        raise ValueError(f"the sum of the weights is {total}: they cannot be divided by it")
     return [weight / total for weight in given]
 
 

@@ -76,6 +76,6 @@ def _the_same(name: str, *stored: Any) -> Any:
             tensor=name,
             expected="floating-point numbers, or the same values in all models",
             found=str(first.dtype),
-            hint='integers="last" of `average` and `ema` takes the last one; or drop it from each with .drop(name)',
+            hint='`average` and `ema` take the last one with integers="last"; or drop it from each with .drop(name)',
         )
     return first

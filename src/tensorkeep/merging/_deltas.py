@@ -16,25 +16,24 @@ from tensorkeep.tensors import LazyTensors, TensorView
 def task_arithmetic(
     base: LazyTensors, *models: LazyTensors, weights: Sequence[float] | None = None, scale: float = 1.0
 ) -> TensorView:
-    """Add to a base model what each model differs from it, times a weight; a negative weight makes it forget.
+    """Add to a base model the weighted changes of other models; a negative weight unlearns a change.
 
-    It gives mergekit's numbers. Ilharco et al., "Editing models with task arithmetic", 2023
-    (arXiv:2212.04089).
+    The numbers equal mergekit's. Ilharco et al., "Editing models with task arithmetic", 2023 (arXiv:2212.04089).
 
     Args:
         base: The model that the others were trained from: an open file, checkpoint or view.
         *models: The others, with the same names and shapes.
         weights: One for each of the others, used as they are; 1 each if None.
-        scale: A factor of the sum.
+        scale: A factor for the sum.
 
     Returns:
-        A view, as `average` returns it, with the dtypes and metadata of the base model.
+        A view like `average`'s, with the dtypes and metadata of the base model.
 
     Raises:
         TensorNotFoundError: If a name is not in all models (also a KeyError).
         RefusedError: If a shape differs.
         DtypeError: If a dtype is unknown, or packs elements into bytes (F4, F6).
-        ValueError: If there is not one weight for each model.
+        ValueError: If the number of weights is wrong.
     """
     factors = [weight * scale for weight in weights_for(weights, len(models))]
     return merged(lambda _: partial(_summed, factors), (base, *models), "elements")
@@ -47,28 +46,27 @@ def ties(
     weights: Sequence[float] | None = None,
     scale: float = 1.0,
 ) -> TensorView:
-    """Merge models so that small and contradicting changes do not blur the others (TIES: trim, elect sign, merge).
+    """Merge models so that small and conflicting changes do not blur the others (TIES: trim, elect sign, merge).
 
-    Of each model's differences to the base, the largest in magnitude are kept. For each number, the sign of the
-    weighted sum is elected, and the differences with this sign are averaged by their weights. It gives mergekit's
-    numbers. Yadav et al., "TIES-Merging", 2023 (arXiv:2306.01708).
+    Of each model's differences from the base, the largest in magnitude are kept. For each number, the sign of the
+    weighted sum is elected, and the differences with this sign are averaged with their weights. The numbers equal
+    mergekit's. Yadav et al., "TIES-Merging", 2023 (arXiv:2306.01708).
 
     Args:
         base: The model that the others were trained from: an open file, checkpoint or view.
         *models: The others, with the same names and shapes.
         density: The share of each tensor's differences that is kept, more than 0 and at most 1.
         weights: One for each of the others; 1 each if None.
-        scale: A factor of the merged differences.
+        scale: A factor for the merged differences.
 
     Returns:
-        A view, as `average` returns it, with the dtypes and metadata of the base model. Whole tensors are computed,
-        also for a slice.
+        A view like `average`'s, with the dtypes and metadata of the base model. Even a slice computes whole tensors.
 
     Raises:
         TensorNotFoundError: If a name is not in all models (also a KeyError).
         RefusedError: If a shape differs.
         DtypeError: If a dtype is unknown, or packs elements into bytes (F4, F6).
-        ValueError: If there is no such density, or not one weight for each model.
+        ValueError: If `density` is out of range, or the number of weights is wrong.
     """
     _check_density(density)
     given = weights_for(weights, len(models))
@@ -83,7 +81,7 @@ def dare(
     weights: Sequence[float] | None = None,
     scale: float = 1.0,
 ) -> TensorView:
-    """Merge models of whose changes a random part is dropped and the rest made larger (DARE: drop and rescale).
+    """Merge models, with a random part of their changes dropped and the rest scaled up (DARE: drop and rescale).
 
     Equal seeds give equal numbers, whichever tensors are read and in whichever order. Yu et al., "Language models are
     super Mario", 2024 (arXiv:2311.03099).
@@ -91,20 +89,20 @@ def dare(
     Args:
         base: The model that the others were trained from: an open file, checkpoint or view.
         *models: The others, with the same names and shapes.
-        density: The probability that a difference is kept, more than 0 and at most 1; those kept are divided by it.
-        seed: What is dropped.
+        density: The probability that a difference is kept, more than 0 and at most 1. Kept differences are divided by
+            it.
+        seed: Decides which differences are dropped; at least 0.
         weights: One for each of the others, used as they are; 1 each if None.
-        scale: A factor of the sum.
+        scale: A factor for the sum.
 
     Returns:
-        A view, as `average` returns it, with the dtypes and metadata of the base model. Whole tensors are computed,
-        also for a slice.
+        A view like `average`'s, with the dtypes and metadata of the base model. Even a slice computes whole tensors.
 
     Raises:
         TensorNotFoundError: If a name is not in all models (also a KeyError).
         RefusedError: If a shape differs.
         DtypeError: If a dtype is unknown, or packs elements into bytes (F4, F6).
-        ValueError: If there is no such density or seed, or not one weight for each model.
+        ValueError: If `density` or `seed` is out of range, or the number of weights is wrong.
     """
     _check_density(density)
     if seed < 0:

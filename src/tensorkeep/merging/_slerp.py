@@ -19,18 +19,17 @@ _LINEAR_FROM: Final = 0.9995
 def slerp(a: LazyTensors, b: LazyTensors, t: float) -> TensorView:
     """Interpolate between two models along the arc between the directions of each tensor.
 
-    Norms are kept better than by an average, which lies inside the arc. Tensors of almost the same or of opposite
-    direction, and those without a direction, are interpolated along the line. These are mergekit's numbers for
-    `slerp`; the formula is Shoemake's ("Animating rotation with quaternion curves", 1985).
+    This preserves norms better than an average, which cuts across the arc. Tensors that point in almost the same or
+    in opposite directions, and tensors of zeros, are interpolated linearly. The numbers equal mergekit's; the formula
+    is Shoemake's ("Animating rotation with quaternion curves", 1985).
 
     Args:
         a: An open file, checkpoint or view.
         b: Another, with the same names and shapes.
-        t: Where: 0 gives `a`, 1 gives `b`.
+        t: The position on the arc: 0 gives `a`, 1 gives `b`.
 
     Returns:
-        A view, as `average` returns it, with the dtypes and metadata of `a`. Whole tensors are computed, also for a
-        slice.
+        A view like `average`'s, with the dtypes and metadata of `a`. Even a slice computes whole tensors.
 
     Raises:
         TensorNotFoundError: If a name is not in both (also a KeyError).

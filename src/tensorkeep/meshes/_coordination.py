@@ -69,7 +69,7 @@ def _client() -> Any:
     client = distributed.global_state.client
     if client is None:
         raise UnsupportedError(
-            "the processes have no way to agree on a save",
+            "the processes have no way to coordinate a save",
             expected="jax.distributed.initialize() in all processes",
             found=f"{jax.process_count()} processes without jax's coordination service",
         )

@@ -31,7 +31,7 @@ def devices_of(sharding: jax.sharding.Sharding, shape: tuple[int, ...], name: st
         indices: Mapping[Any, Any] = sharding.addressable_devices_indices_map(shape)
     except (ValueError, IndexError) as error:  # a dimension that the mesh does not divide, or that is not there
         raise UnsupportedError(
-            f"tensor `{name}` cannot be sharded so", tensor=name, found=f"shape {list(shape)}: {error}"
+            f"tensor `{name}` cannot be sharded like this", tensor=name, found=f"shape {list(shape)}: {error}"
         ) from None
     devices: dict[Region, list[jax.Device]] = {}
     for device, index in indices.items():

@@ -122,15 +122,15 @@ def _difference(plan: SharedPlan, theirs: Sums, rank: int) -> StateError:
     if theirs.structure != plan.sums.structure or not differing:
         return StateError(
             "processes save different states",
-            expected="the same structure, and equal values beside the arrays, in all processes",
-            found=f"another structure or value in process {rank}",
-            hint="Pass equal states to all processes; save what each has for itself to a path of its own",
+            expected="the same structure, and the same values other than arrays, in all processes",
+            found=f"a different structure or value in process {rank}",
+            hint="Pass equal states to all processes; save what differs to a separate path for each",
         )
     return StateError(
         f"processes have different values of `{differing[0]}`",
-        expected="one array over all processes, or equal ones",
+        expected="one array over all processes, or equal values in all",
         found=f"{len(differing)} that differ in process {rank}",
-        hint="Make it one array with jax.make_array_from_process_local_data, or save it to a path of each process",
+        hint="Make it one array with jax.make_array_from_process_local_data, or save it to a path for each process",
     )
 
 

@@ -129,5 +129,5 @@ def _prepare(library: RunLibrary, target: Any, saved: Any, part: str, *, strict:
             f"cannot load a state into {part}",
             expected=f"{library.expected}, a random generator, or a dict or list of such",
             found=f"{type(target).__module__}.{type(target).__qualname__}",
-            hint="Data is returned by restore: leave out the argument",
+            hint="restore returns data by itself: leave out the argument",
         )

@@ -153,9 +153,9 @@ def capture(*, model: Any = None, optimizer: Any = None, rng: bool = True, **ext
 
     Args:
         model: The model, or a dict or list of several: all variables, with the states of its seed generators.
-        optimizer: Its optimizer, or several. By default the one that the model was compiled with; False for none.
+        optimizer: Its optimizer, or several. By default, the one that the model was compiled with; False for none.
         rng: Whether to include the states of the global random generators of Python, NumPy, Keras and its backend
-            (torch's; `tf.random.get_global_generator()`).
+            (torch's, or `tf.random.get_global_generator()`).
         **extra: Anything else by name. Data, such as `epoch=3`, is included unchanged; metrics, layers, seed
             generators and optimizers by their variables; generators of Python and NumPy as copies.
 
@@ -192,10 +192,10 @@ def restore(
         source: A directory, a shard index, a file, its bytes or a seekable file object; or a state already loaded
             from one.
         model: The model to load, which must be built; or several, as they were captured.
-        optimizer: The optimizer. By default the one that the model was compiled with, which is built if it was not
-            yet; False for none.
+        optimizer: The optimizer. By default, the one that the model was compiled with, which is built if necessary;
+            False for none.
         rng: Whether to set the global random generators.
-        strict: Whether to refuse variables that only one side has, and other dtypes. Other shapes are refused always.
+        strict: Whether to refuse variables that only one side has, and other dtypes. Other shapes are always refused.
         classes: Dataclasses, enums and named tuples that may be created from the file.
         **extra: Objects by the names under which they were captured.
 

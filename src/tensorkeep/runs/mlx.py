@@ -116,8 +116,8 @@ def restore(
         step = rest["step"]
 
     Everything is read and checked before anything is changed. If something does not fit, all objects are left as they
-    were. Arrays are replaced in the containers that hold them, so functions of `mx.compile` see them. Nothing in the
-    source is run.
+    were. Arrays are replaced inside the containers that hold them, so functions compiled with `mx.compile` see them.
+    Nothing in the source is run.
 
     Args:
         source: A directory, a shard index, a file, its bytes or a seekable file object; or a state already loaded
@@ -125,7 +125,7 @@ def restore(
         model: The module to load, or several, as they were captured.
         optimizer: The optimizer, or several. One that has not seen the model yet is initialized for it.
         rng: Whether to set the global random generators.
-        strict: Whether to refuse arrays that only one side has, and other dtypes. Other shapes are refused always.
+        strict: Whether to refuse arrays that only one side has, and other dtypes. Other shapes are always refused.
         classes: Dataclasses, enums and named tuples that may be created from the file.
         **extra: Objects by the names under which they were captured.
 

@@ -99,7 +99,7 @@ def restore(
         model: The layer to load, or several, as they were captured.
         optimizer: The optimizer, or several, with the same kind of learning rate scheduler.
         rng: Whether to set the global random generators.
-        strict: Whether to refuse tensors that only one side has, and other dtypes. Other shapes are refused always.
+        strict: Whether to refuse tensors that only one side has, and other dtypes. Other shapes are always refused.
         classes: Dataclasses, enums and named tuples that may be created from the file.
         **extra: Objects by the names under which they were captured.
 

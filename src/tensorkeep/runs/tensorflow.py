@@ -120,23 +120,23 @@ def capture(*, model: Any = None, optimizer: Any = None, rng: bool = True, **ext
         state = capture(model=module, optimizer=optimizer, step=500)
         tensorkeep.save(state, "step-500.safetensors")
 
-    For models of Keras, `tensorkeep.keras.capture` does the same, and finds the optimizer by itself.
+    For Keras models, `tensorkeep.keras.capture` does the same, and finds the optimizer by itself.
 
     Args:
-        model: A `tf.Module`, `tf.train.Checkpoint`, `tf.Variable` or model of Keras; or a dict or list of several.
+        model: A `tf.Module`, `tf.train.Checkpoint`, `tf.Variable` or Keras model; or a dict or list of several.
         optimizer: Its optimizer, or several.
         rng: Whether to include the states of the global random generators of Python, NumPy and TensorFlow
-            (`tf.random.get_global_generator()`). Functions such as `tf.random.normal` keep theirs where nobody can
-            read it: use a generator.
-        **extra: Anything else by name. Data, such as `step=500`, is included unchanged; objects with variables by
-            these; generators of TensorFlow, Python and NumPy by their states.
+            (`tf.random.get_global_generator()`). Functions such as `tf.random.normal` keep theirs where it cannot be
+            read: use a generator.
+        **extra: Anything else by name. Data, such as `step=500`, is included unchanged; objects by their variables;
+            generators of TensorFlow, Python and NumPy by their states.
 
     Returns:
         A dict of part name to state, with a key for each argument that was given, and `"rng"`.
 
     Raises:
-        StateError: If an object has a state that is not in variables, such as a table or an iterator, or no variables
-            yet. Values that are not data are refused later, when the state is saved.
+        StateError: If an object has no variables yet, or keeps a state elsewhere, such as a table or an iterator.
+            Values that are not data are refused later, when the state is saved.
     """
     return capture_run(_Tensorflow(), {"model": model, "optimizer": optimizer}, extra, rng=rng)
 
@@ -165,7 +165,7 @@ def restore(
         model: The object to load, or several, as they were captured.
         optimizer: The optimizer, or several. It must be built.
         rng: Whether to set the global random generators.
-        strict: Whether to refuse variables that only one side has, and other dtypes. Other shapes are refused always.
+        strict: Whether to refuse variables that only one side has, and other dtypes. Other shapes are always refused.
         classes: Dataclasses, enums and named tuples that may be created from the file.
         **extra: Objects by the names under which they were captured.
 

@@ -31,6 +31,6 @@ def failure(error: Exception) -> tuple[int, dict[str, Any]]:
         return status, {"error": {"kind": type(error).__name__, **error.fields(), "text": str(error)}}
     # What an unforeseen error says may be of this machine rather than of the file.
     _log.error("An answer failed", exc_info=error)
-    text = "the viewer failed; its terminal says more"
+    text = "the viewer failed; see the terminal where it runs"
     empty = dict.fromkeys(("path", "tensor", "expected", "found", "hint"))
     return 500, {"error": {"kind": "Error", "message": text, **empty, "text": text}}

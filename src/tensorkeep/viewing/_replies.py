@@ -96,7 +96,7 @@ class Replies:
     async def _found(self, name: str, query: str) -> Work | bytes:
         """Return an answer as JSON, or the work that makes one."""
         if self._n_answers >= _MAX_ANSWERS:
-            raise BusyError("too much is asked for", expected=f"at most {_MAX_ANSWERS} answers", hint="Try it again")
+            raise BusyError("too many requests at once", expected=f"at most {_MAX_ANSWERS} answers", hint="Try again")
         self._n_answers += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, self._look_up, name, query)

@@ -48,7 +48,7 @@ class Streaming:
     def check_room(self) -> None:
         """Refuse one more stream where there are too many."""
         if len(self._outboxes) >= _MAX_STREAMS:
-            raise BusyError("too much is under way", expected=f"at most {_MAX_STREAMS} streams", hint="Try it again")
+            raise BusyError("too much work at once", expected=f"at most {_MAX_STREAMS} streams", hint="Try again")
 
     async def stream(self, work: Work, response: web.StreamResponse) -> None:
         """Write what work says, and at last its result; if the browser goes away, this is cancelled, and the work."""

@@ -38,13 +38,12 @@ class Viewer:
         with Viewer("run/") as viewer:
             webbrowser.open(viewer.url)
 
-    Nothing is changed, and nothing but what was given can be seen. Everyone who has the URL can look: it holds a
-    secret, another one for each viewer.
+    Nothing is changed, and only the given paths can be seen. Everyone who has the URL can look: it holds a secret,
+    which is new for each viewer.
 
     Args:
-        path: What to show: anything that `tensorkeep.open` takes a path or URL of, or the directory of a
-            `CheckpointStore`.
-        other: A second one, to compare it with.
+        path: What to show: a path or URL that `tensorkeep.open` takes, or the directory of a `CheckpointStore`.
+        other: A second one, to compare with the first.
         host: The name or address to listen on.
         port: The port; 0 picks a free one.
         variant: Which checkpoint of a directory, such as `"fp16"`.

@@ -30,7 +30,7 @@ Rewritten = Annotated[
 Destination = Annotated[
     str,
     typer.Argument(
-        metavar="DIRECTORY", help="Where the new one goes; made if its parent is there.", show_default=False
+        metavar="DIRECTORY", help="Where the new one goes; created if its parent exists.", show_default=False
     ),
 ]
 
@@ -42,7 +42,9 @@ Variant = Annotated[
 Engine = Annotated[
     str | None,
     typer.Option(
-        "--engine", metavar="LIBRARY", help="Let this library read the files, such as tensorstore; trust them then."
+        "--engine",
+        metavar="LIBRARY",
+        help="Read the files with this library, such as tensorstore; only if you trust them.",
     ),
 ]
 
@@ -51,14 +53,14 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON document, for pro
 Select = Annotated[
     list[str] | None,
     typer.Option(
-        "--select", metavar="GLOB", help="Only tensors of matching full names.", autocompletion=tensor_names
+        "--select", metavar="GLOB", help="Only tensors whose full names match.", autocompletion=tensor_names
     ),
 ]
 
 Drop = Annotated[
     list[str] | None,
     typer.Option(
-        "--drop", metavar="GLOB", help="Without tensors of matching full names.", autocompletion=tensor_names
+        "--drop", metavar="GLOB", help="Leave out tensors whose full names match.", autocompletion=tensor_names
     ),
 ]
 
@@ -67,7 +69,7 @@ Rename = Annotated[
 ]
 
 StripPrefix = Annotated[
-    str | None, typer.Option("--strip-prefix", metavar="TEXT", help="Take this off the beginning of names.")
+    str | None, typer.Option("--strip-prefix", metavar="TEXT", help="Remove this from the beginning of names.")
 ]
 
 Cast = Annotated[
@@ -93,7 +95,7 @@ Dequantize = Annotated[
 Align = Annotated[
     int,
     typer.Option(
-        "--align", metavar="BYTES", help="Let tensors begin at multiples of this: 64 for jax and TensorFlow."
+        "--align", metavar="BYTES", help="Let tensors begin at multiples of this: 64 for JAX and TensorFlow."
     ),
 ]
 Order = Annotated[
@@ -101,7 +103,7 @@ Order = Annotated[
     typer.Option(
         "--order",
         metavar="PATTERN",
-        help="Put these tensors first in each file; repeat it for those that come next.",
+        help="Put tensors whose full names match first in each file, in this order.",
         autocompletion=tensor_names,
     ),
 ]

@@ -34,23 +34,23 @@ class Position(msgspec.Struct, frozen=True):
 
 
 class StoreCheckpoint(keras.callbacks.Callback):
-    """Saves a run in a store while `fit` trains it, and continues the run that is in the store.
+    """Saves a run in a store while `fit` trains it, and resumes the run that is in the store.
 
         store = CheckpointStore("run", keep_last=2, monitor="val_loss")
         model.fit(x, y, epochs=10, callbacks=[StoreCheckpoint(store)])
 
-    A step of the store is the model with its seed generators, the optimizer, the global random generators and the
-    position; its number is the number of batches so far, its metrics are the logs. If the store has steps when `fit`
-    begins, the last one is restored into the model, all or nothing, and `fit` continues with the epoch after it. A
-    step that was saved within an epoch begins that epoch again.
+    A step of the store holds the model with its seed generators, the optimizer, the global random generators and the
+    position. Its number is the number of batches so far, and its metrics are the logs. If the store has steps when
+    `fit` begins, the last one is restored into the model, all or nothing, and `fit` continues with the next epoch. If
+    that step was saved within an epoch, `fit` begins that epoch again.
 
     Args:
-        store: The store, or its directory: a store that keeps the last 3 steps, and the best one by `val_loss`.
-        every: When to save: `"epoch"`, after each one; or a number of batches, besides.
-        resume: Whether to continue the run in the store.
+        store: The store, or a directory for one that keeps the last 3 steps, and the best one by `val_loss`.
+        every: When to save: `"epoch"` for after each epoch, or a number of batches to also save within epochs.
+        resume: Whether to resume the run in the store.
         background: Whether to copy the state and write it while training continues.
         rng: Whether to save and restore the global random generators.
-        objects: More objects to save and restore, such as the generator that orders the data, by name.
+        objects: Other objects to save and restore, by name, such as the generator that orders the data.
         classes: Dataclasses, enums and named tuples in these that may be created.
 
     Attributes:

@@ -54,7 +54,7 @@ def wanted(args: Any) -> Wanted:
         return Wanted(args.item, shardings, args.strict)
     if kind == "PyTreeRestore":
         if getattr(args, "transforms", None) is not None:
-            raise UnsupportedError("transforms are not applied", hint="Restore, and change the tree then")
+            raise UnsupportedError("transforms are not applied", hint="Restore first, then change the tree")
         return Wanted(args.item, _shardings_of(args.restore_args), not args.partial_restore)
     raise _unknown(args, "StandardRestore, PyTreeRestore, JsonRestore or a Composite of these")
 

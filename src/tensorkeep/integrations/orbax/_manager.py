@@ -34,16 +34,16 @@ class CheckpointManager:
 
     Each step is a directory of safetensors files in a `CheckpointStore`, which any reader opens. In a job of several
     processes, all of them call each method, and save one checkpoint together; see `tensorkeep.jax.save`. Steps that
-    orbax saved to the directory are listed, and restored with `engine="tensorstore"`; they are never removed.
+    orbax saved to the directory are listed, can be restored with `engine="tensorstore"`, and are never removed.
 
     Args:
         directory: The directory; the first save creates it.
-        options: `CheckpointManagerOptions`, of orbax or from here.
-        item_names: Not needed; orbax has it too.
+        options: `CheckpointManagerOptions`, from orbax or from this module.
+        item_names: Ignored; accepted because orbax has it.
         engine: `"tensorstore"` to restore steps that orbax saved: that library then parses their files, in C++.
 
     Raises:
-        UnsupportedError: If an option would change what is kept in a way that a store cannot.
+        UnsupportedError: If an option asks for something that a store cannot do.
         TransportError: If `directory` is a file.
     """
 
@@ -73,10 +73,10 @@ class CheckpointManager:
             step: Its number.
             args: `StandardSave`, `PyTreeSave`, `JsonSave`, or a `Composite` of these.
             metrics: Metric name to number.
-            force: Whether to save it whatever the options ask for.
+            force: Whether to save it whatever the options say.
 
         Returns:
-            Whether it is saved.
+            Whether the step is saved.
 
         Raises:
             RefusedError: If there is such a step already.
@@ -166,10 +166,10 @@ class CheckpointManager:
         return self._options.wants(step, self.latest_step())
 
     def all_steps(self, read: bool = False) -> list[int]:  # noqa: ARG002
-        """Return the numbers of all steps, ascending, with the one that is being saved.
+        """Return the numbers of all steps, ascending, including one that is being saved.
 
         Args:
-            read: Not needed; orbax has it too.
+            read: Ignored; accepted because orbax has it.
 
         Raises:
             TransportError: If the store cannot be read.
@@ -239,7 +239,7 @@ class CheckpointManager:
             handle.result()
 
     def check_for_errors(self) -> None:
-        """Raise what a save in the background raised, if it is over.
+        """Raise what a save in the background raised, if it has ended.
 
         Raises:
             BaseException: What the save raised.

@@ -41,14 +41,14 @@ class CheckpointManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """When a `CheckpointManager` saves, and what it keeps.
 
     Attributes:
-        save_interval_steps: A step is saved if it is a multiple of this. The first one always is.
+        save_interval_steps: A step is saved if it is a multiple of this. The first step is always saved.
         max_to_keep: How many of the last saved steps are kept, or of the best ones if there is `best_fn`; None for
             all.
         keep_period: Multiples of this are kept forever.
-        best_fn: Returns the number that decides which step is best, from the metrics of a step.
-        best_mode: Whether the `"max"` or the `"min"` is best.
-        save_on_steps: Steps that are saved too.
-        should_save_fn: Decides alone whether a step is saved, from its number and the last saved one.
+        best_fn: Takes the metrics of a step; returns the number that decides which step is best.
+        best_mode: `"max"` if the largest number is best, `"min"` if the smallest is.
+        save_on_steps: Other steps that are saved.
+        should_save_fn: If given, it alone decides whether a step is saved, from its number and the last saved one.
         enable_async_checkpointing: Whether `save` returns when everything is copied, and writes in the background.
         read_only: Whether nothing is ever saved or removed.
     """

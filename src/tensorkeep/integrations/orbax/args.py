@@ -81,7 +81,7 @@ class JsonRestore(msgspec.Struct, frozen=True):
     """Plain data to restore.
 
     Attributes:
-        item: Not needed; orbax has it too.
+        item: Ignored; accepted because orbax has it.
     """
 
     item: Any = None

@@ -21,12 +21,12 @@ def capture(tree: Any) -> Any:
 
     Lists, tuples and dicts stay what they are. Everything else that jax knows as a pytree becomes a dict of its
     fields: dataclasses, named tuples such as optax's states, flax's `TrainState`, `FrozenDict` and `nnx.State`. So
-    tensors have obvious names, such as `params.Dense_0.kernel`. Fields that are static, such as `apply_fn`, are not
-    data: `restore` takes them from its template. Modules, optimizers and `Rngs` of nnx become their `nnx.state`, and
-    a variable becomes what it holds.
+        tensors get obvious names, such as `params.Dense_0.kernel`. Static fields, such as `apply_fn`, are not data:
+        `restore` takes them from its template. Modules, optimizers and `Rngs` of nnx become their `nnx.state`, and a
+        variable becomes its value.
 
-    Leaves are left as they are: arrays of jax on any device and with any sharding, random keys (`jax.random.key`),
-    NumPy's arrays and numbers, Python's numbers, text, None.
+    Leaves stay as they are: JAX arrays on any device and with any sharding, random keys (`jax.random.key`), NumPy
+    arrays and numbers, Python numbers, text, None.
 
     Args:
         tree: Any pytree.
@@ -35,8 +35,8 @@ def capture(tree: Any) -> Any:
         The same leaves in dicts, lists and tuples.
 
     Raises:
-        StateError: If an array is traced, or two keys of one branch are the same as text, such as 1 and "1".
-        LimitError: If the tree is nested too deep, or in itself.
+        StateError: If an array is traced, or two keys of one branch have the same text, such as 1 and "1".
+        LimitError: If the tree is nested too deeply, or contains itself.
     """
     try:
         with PausedCollector():
@@ -83,7 +83,7 @@ def _refuse_traced(value: Any, path: str) -> None:
         raise StateError(
             f"{words_for(path)} is traced, and has no value yet",
             found=type(value).__name__,
-            hint="Save what a jitted function returns, not in it",
+            hint="Save what a jitted function returns, not inside it",
         )
 
 
@@ -93,5 +93,5 @@ def check_depth(depth: int, path: str) -> None:
         raise LimitError(
             f"{words_for(path)} is nested too deep",
             expected=f"at most {MAX_STATE_DEPTH} levels",
-            hint="A tree that holds itself cannot be saved",
+            hint="A tree that contains itself cannot be saved",
         )

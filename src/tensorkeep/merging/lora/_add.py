@@ -26,21 +26,21 @@ _MAX_NBYTES: Final = 2**20
 def add_lora(
     base: LazyTensors, adapter: LazyTensors, *, settings: str | os.PathLike[str] | Mapping[str, Any] | None = None
 ) -> TensorView:
-    """Add a LoRA adapter of peft to the model that it was trained on.
+    """Add a peft LoRA adapter to the model that it was trained on.
 
         with tensorkeep.open("base/") as base, tensorkeep.open("adapter/") as adapter:
             tensorkeep.save_checkpoint(add_lora(base, adapter), "merged/")
 
-    Linear layers, embeddings and convolutions are known, also with rsLoRA, DoRA (of linear layers), patterns of
-    alpha, biases, and modules that the adapter has as a whole. A tensor of the adapter that is not used is an error.
-    Hu et al., "LoRA", 2021 (arXiv:2106.09685); Liu et al., "DoRA", 2024 (arXiv:2402.09353). These are the numbers of
-    peft's `merge_and_unload`, which rounds halves twice; here they are rounded once.
+    Linear layers, embeddings and convolutions are supported, also with rsLoRA, DoRA (linear layers only),
+    `alpha_pattern`, biases, and modules that the adapter holds whole. If a tensor of the adapter is not used, that is
+    an error. Hu et al., "LoRA", 2021 (arXiv:2106.09685); Liu et al., "DoRA", 2024 (arXiv:2402.09353). The numbers
+    equal peft's from `merge_and_unload`, except that half-precision numbers are rounded once, not twice.
 
     Args:
         base: An open file, checkpoint or view. Its names may lack a prefix that the adapter has, such as
             `transformer.`, or have one more.
         adapter: The adapter's tensors, by peft's names, opened for the same framework.
-        settings: `adapter_config.json`, or what is in it; the file beside the adapter if None.
+        settings: The path of an `adapter_config.json`, or its content as a dict; the file beside the adapter if None.
 
     Returns:
         A view of the base model with changed weights, which are computed by rows in F32 (F64 where the base has it)
@@ -49,8 +49,8 @@ def add_lora(
     Raises:
         TensorNotFoundError: If a tensor of the adapter has no place in the base model (also a KeyError).
         RefusedError: If shapes do not fit.
-        FormatError: If these are no settings of an adapter.
-        UnsupportedError: If the adapter is of another kind, whose numbers are not known here.
+        FormatError: If the settings are not an adapter's.
+        UnsupportedError: If the adapter is of a kind that cannot be added.
         DtypeError: If a tensor that changes is not floating point, or packs elements into bytes (F4, F6).
         TransportError: If the settings cannot be read.
     """
@@ -70,7 +70,7 @@ def _text_of(settings: str | os.PathLike[str] | Mapping[str, Any] | None, adapte
     with closing(open_source(path, backend="pread")) as source:
         if source.nbytes > _MAX_NBYTES:
             raise FormatError(
-                "the settings of an adapter are too large",
+                "the adapter's settings are too large",
                 path=path,
                 expected=f"at most {_MAX_NBYTES:,} bytes",
                 found=f"{source.nbytes:,}",
@@ -95,7 +95,7 @@ def _changed(
         return _computed(name, partial(with_product, scale, right), weight, left)
     if is_turned or weight.ndim != 2:
         raise UnsupportedError(
-            f"the change of tensor `{name}` is not known here",
+            f"the adapter's change of tensor `{name}` is not supported",
             tensor=name,
             expected="DoRA of a linear layer",
             found="DoRA of an embedding, a convolution or a transposed weight",
@@ -142,7 +142,7 @@ def _misfit(name: str, weight: LazyTensor, *parts: LazyTensor) -> RefusedError:
         tensor=name,
         expected=f"a change of {list(weight.shape)}",
         found=" and ".join(f"`{part.name}` {list(part.shape)}" for part in parts),
-        hint="The adapter is of another model",
+        hint="The adapter belongs to another model",
     )
 
 

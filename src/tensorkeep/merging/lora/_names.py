@@ -68,9 +68,9 @@ def changes_of(adapter: Iterable[str], base: Iterable[str], settings: LoraSettin
         raise TensorNotFoundError(
             f"{counted(len(lost), 'tensor')} of the adapter would be lost",
             path=path,
-            expected="names of peft, of layers that the base model has",
+            expected="peft's names of layers in the base model",
             found=listed(f"`{name}`" for name in lost),
-            hint="The adapter may be of another model, or of another kind than LoRA and DoRA",
+            hint="The adapter may belong to another model, or be neither LoRA nor DoRA",
         )
     return changes
 

@@ -65,9 +65,9 @@ def parse_settings(text: bytes, path: str) -> LoraSettings:
 
 def _refuse(path: str, key: str, found: object) -> None:
     raise UnsupportedError(
-        "this adapter is of a kind that cannot be added here",
+        "tensorkeep cannot add this kind of adapter",
         path=path,
-        expected="a LoRA whose layers are named, of rank and scale that the paper has",
+        expected="a LoRA that names its layers, with rank and scale as in the paper",
         found=f"{key} = {found!r}",
         hint="Merge it with peft, and save the model with tensorkeep.integrations.transformers.save_pretrained",
     )

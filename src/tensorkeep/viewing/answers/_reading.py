@@ -42,7 +42,7 @@ def refuse_costly(lazy: LazyTensor, index: tuple[Any, ...]) -> None:
         raise LimitError(
             f"even a small part of tensor `{lazy.name}` takes more than {_MAX_NBYTES:,} bytes to read",
             tensor=lazy.name,
-            hint="Convert the file, or read the part by a program",
+            hint="Convert the file, or read the part in a program",
         )
 
 

@@ -63,7 +63,7 @@ def inspect(
         typer.Option(
             "--sort",
             metavar="name|size|offset",
-            help="The order; without it, name for the tree and offset for lists.",
+            help="The order. By default, name for the tree and offset for lists.",
         ),
     ] = None,
     ranks: Annotated[
@@ -78,7 +78,7 @@ def inspect(
         typer.Option(
             "--for",
             metavar="LIBRARY",
-            help="Show what a library such as jax would share, and what copy.",
+            help="Show which tensors a library such as jax would share or copy.",
             autocompletion=libraries,
         ),
     ] = None,

@@ -71,8 +71,8 @@ def slice_tensor(
     Only that part is read; if it is large, NumPy prints it with dots, and only the printed values are read. NAME may
     also be an array of strings, or in a training state a number, text or another value; it is printed whole.
 
-    An index has integers, slices, ..., None, and lists of integers or of True and False; it is parsed, never run.
-    Put it in brackets if it starts with a minus: '[-1]'.
+    An index may hold integers, slices, ..., None, and lists of integers or of True and False; it is parsed, never
+    evaluated. Put it in brackets if it starts with a minus: '[-1]'.
 
     A .npy file cannot hold bfloat16 or floats of a byte or less: to write those, pass --as float32, which represents
     each of their values exactly.

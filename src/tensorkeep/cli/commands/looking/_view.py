@@ -30,11 +30,11 @@ def view(
     ],
     other: Annotated[
         str | None,
-        typer.Argument(metavar="OTHER", help="A second one, to compare it with.", show_default=False),
+        typer.Argument(metavar="OTHER", help="A second one, to compare with the first.", show_default=False),
     ] = None,
     *,
     browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Open the page in the browser, or only print its address.")
+        bool, typer.Option("--browser/--no-browser", help="Open the page in a browser, or only print its address.")
     ] = True,
     host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", metavar="NUMBER", help="The port; 0 takes any free one.")] = 0,
@@ -43,11 +43,11 @@ def view(
 ) -> None:
     """Look at a checkpoint in a browser.
 
-    A page on this machine shows the tree of tensors, their numbers as statistics, histograms and heatmaps, what else
-    was saved, and how two checkpoints or two steps of a store differ. Only headers are read at first, and of tensors
-    what the page shows. Nothing is changed, and nothing from a file is run.
+    The page shows the tree of tensors, statistics, histograms and heatmaps of their numbers, what else was saved, and
+    how two checkpoints or two steps of a store differ. At first, only headers are read; later, only the parts of
+    tensors that the page shows. Nothing is changed, and nothing from a file is run.
 
-    The address holds a secret; without it, nobody can look. Ctrl-C stops.
+    The address holds a secret; nobody can look without it. Ctrl-C stops the viewer.
     """
     with tensorkeep.viewing.Viewer(path, other, host=host, port=port, variant=variant, engine=engine) as viewer:
         is_over = threading.Event()

@@ -20,8 +20,8 @@ def install_hook(
     """Let an environment variable put tensorkeep in place of safetensors.
 
     Writes a .pth file into this Python's site-packages. Every process of this Python that is started with
-    TENSORKEEP_AS_SAFETENSORS=1 then imports tensorkeep as safetensors; others are not affected. 0.8 or 0.9 instead
-    of 1 chooses the version. Remove the hook before you uninstall tensorkeep.
+    TENSORKEEP_AS_SAFETENSORS=1 then imports tensorkeep as safetensors; others are not affected. To imitate a version
+    of safetensors, set 0.8 or 0.9 instead of 1. Remove the hook before you uninstall tensorkeep.
     """
     path = Path(sysconfig.get_path("purelib"), HOOK_NAME)
     if not remove:

@@ -25,7 +25,7 @@ def fetch(
         str,
         typer.Argument(
             metavar="DESTINATION",
-            help="A directory, created if its parent exists; for the URL of a file also a file name.",
+            help="A directory, created if its parent exists, or a file name if URL is a file.",
             show_default=False,
         ),
     ],

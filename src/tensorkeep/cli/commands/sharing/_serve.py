@@ -33,7 +33,7 @@ def serve(
     ] = False,
     connections: Annotated[
         int,
-        typer.Option("--connections", metavar="NUMBER", help="Most connections at a time."),
+        typer.Option("--connections", metavar="NUMBER", help="The maximum number of connections at a time."),
     ] = 512,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not print a line for each request.")] = False,
 ) -> None:

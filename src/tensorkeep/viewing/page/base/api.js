@@ -16,7 +16,7 @@ export async function work(what, parameters, { signal, onProgress = () => {}, on
     if (line.rows) onRows(line.rows);
     if (line.waiting) onWaiting();
   }
-  throw new Error("The server stopped before it was done.");
+  throw new Error("The server stopped before it had finished.");
 }
 
 /** Turn numbers as they are sent into an array. */
@@ -48,7 +48,7 @@ async function messageOf(answer) {
   try {
     return (await answer.json()).error.text;
   } catch {
-    return `The server answers ${answer.status}.`;
+    return `The server answered with status ${answer.status}.`;
   }
 }
 

@@ -60,7 +60,7 @@ export function progressBar(what, unit = "") {
         : `${what}: ${amount(done)}`;
     },
     wait() {
-      text.textContent = `${what}: waits for other work`;
+      text.textContent = `${what}: waiting for other work`;
     },
   };
 }

@@ -18,19 +18,19 @@ export function about({ facts: asked }) {
 function cardsOf(found) {
   const cards = [];
   if (found.dangers.length) {
-    cards.push(card("Could only do harm", { wide: true }, note("These names are in the pickles of the file. A program that loads it with pickle would call them; tensorkeep runs nothing."),
+    cards.push(card("Could only do harm", { wide: true }, note("The pickles in this file use these names. A program that loads the file with pickle would call them; tensorkeep runs nothing."),
       table("Dangerous names", ["name", "what it does"], found.dangers.map(([name, deed]) => [mono(name), badge(printable(deed), "bad")]))));
   }
   if (found.n_unknowns) {
     const rest = found.n_unknowns - found.unknowns.length;
-    cards.push(card("Not built", { wide: true }, note(`${counted(found.n_unknowns, "object")} of classes that are not known. They are kept as what they would have been made of.`),
+    cards.push(card("Not built", { wide: true }, note(`${counted(found.n_unknowns, "object")} of unknown classes. They are kept as the data that they would have been built from.`),
       table("Objects that were not built", ["place", "what it would be"], found.unknowns.map(([place, what]) => [mono(place), value(what)])),
       rest > 0 && note(`… and ${countText(rest)} more.`)));
   }
   cards.push(card("In the file", { wide: true }, found.metadata.length ? pairs("Metadata", found.metadata) : note("The file has no metadata.")));
   if (found.attributes.length) cards.push(card("Header", { wide: true }, pairs("Keys of the header", found.attributes)));
-  if (found.strings.length) cards.push(card("Texts", { wide: true }, pairs("Arrays of texts", found.strings)));
-  if (found.splits.length) cards.push(card("In pieces", {}, table("Tensors in pieces", ["tensor", ["pieces", "number"]], found.splits.map(([name, n]) => [mono(name), countText(n)]))));
+  if (found.strings.length) cards.push(card("Strings", { wide: true }, pairs("Arrays of strings", found.strings)));
+  if (found.splits.length) cards.push(card("Split tensors", {}, table("Tensors and their pieces", ["tensor", ["pieces", "number"]], found.splits.map(([name, n]) => [mono(name), countText(n)]))));
   for (const file of found.beside) cards.push(card(nameText(file.name), { wide: true, tools: copyButton(file.text, nameText(file.name)) }, json(file.text)));
   return cards;
 }

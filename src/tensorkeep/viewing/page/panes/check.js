@@ -11,22 +11,22 @@ const MOST = 500; // findings that are shown
 const WHOLE = {
   whole: ["good", "Whole", "Every byte that has a checksum is what was saved."],
   damaged: ["bad", "Damaged", "Something differs from what was saved."],
-  unverifiable: ["warn", "Cannot be verified", "It has no checksums, or not for everything."],
+  unverifiable: ["warn", "Cannot be verified", "Some or all bytes have no checksum."],
 };
 
 const VERDICTS = {
   clean: ["good", "Clean", "No program that loads it runs anything from it."],
   unknown: ["warn", "Unknown", "It names code that is not known to be harmless."],
-  dangerous: ["bad", "Dangerous", "A program that loads it would run what a stranger chose."],
-  unreadable: ["bad", "Unreadable", "It cannot be judged."],
+  dangerous: ["bad", "Dangerous", "A program that loads it would run what the author of the file chose."],
+  unreadable: ["bad", "Unreadable", "It could not be read, so it may hold anything."],
 };
 
 export function check(context) {
   return el("div", { class: "pane" },
-    el("header", { class: "title" }, el("h1", {}, "Check"), el("p", { class: "dim" }, "Everything is read only when you ask for it.")),
+    el("header", { class: "title" }, el("h1", {}, "Check"), el("p", { class: "dim" }, "Nothing is read until you ask for it.")),
     el("div", { class: "cards" },
       task(context, "verify", "Bytes", "Compare every byte with its checksum.", "Verify", (result) => verified(result, context)),
-      task(context, "scan", "Code", "What would other programs run when they load it?", "Scan", (result) => scanned(result)),
+      task(context, "scan", "Code", "List what other programs would run when they load it.", "Scan", (result) => scanned(result)),
       task(context, "survey", "Numbers", "Look for NaN, infinities and tensors of zeros.", "Survey", (result) => surveyed(result, context))));
 }
 
@@ -53,7 +53,7 @@ function verified(result, context) {
     facts([
       ["Checked", `${counted(result.n_checked, "tensor")} of ${countText(result.n_tensors)}`],
       ["Read", sizeText(result.nbytes_checked)],
-      ["Without checksum", result.n_unprotected ? countText(result.n_unprotected) : null],
+      ["Without a checksum", result.n_unprotected ? countText(result.n_unprotected) : null],
     ]),
     result.findings.length > 0 && findingsOf(result.findings, context),
   ];

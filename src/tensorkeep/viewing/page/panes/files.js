@@ -35,7 +35,7 @@ function fileOf(file, places, tensors, most, tree) {
 
 /** Return the tensors of a file, in the order in which they lie there. */
 function layout(places, tensors) {
-  if (!places.length) return note("There are no tensors in it.");
+  if (!places.length) return note("This file holds no tensors.");
   const ordered = [...places].sort((one, other) => (tensors.offset[one] ?? Infinity) - (tensors.offset[other] ?? Infinity) || one - other);
   const scroller = el("div", { class: "listing", role: "table", "aria-label": "Tensors in the file", "aria-rowcount": ordered.length, style: { "--n": Math.min(ordered.length, 16) } });
   const make = () => {

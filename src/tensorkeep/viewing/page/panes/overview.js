@@ -8,7 +8,7 @@ import { treemap } from "../pictures/treemap.js";
 import { tensorAddress } from "../tree/browser.js";
 import { link } from "../base/links.js";
 
-const DIGESTS = { all: "every tensor", some: "some tensors", none: "none", stale: "do not fit the header" };
+const DIGESTS = { all: "every tensor", some: "some tensors", none: "none", stale: "do not match the header" };
 
 export function overview({ tree, tensors, facts: asked }) {
   const concerns = el("div", { class: "concerns" });
@@ -27,7 +27,7 @@ export function overview({ tree, tensors, facts: asked }) {
         ["Files", link({ view: "files" }, counted(tree.files.length, "file"))],
         ["Size on disk", sizeText(tree.file_nbytes)],
         ["Checksums (BLAKE3)", DIGESTS[tree.digests] ?? tree.digests],
-        ["Tensors in others' memory", Object.keys(tree.views).length || null],
+        ["Tensors that share memory", Object.keys(tree.views).length || null],
       ]))));
 }
 
@@ -41,7 +41,7 @@ function mapCard(tensors) {
 }
 
 function crumbs(prefix, tensors) {
-  if (!prefix) return el("span", { class: "dim" }, "A module opens its own map");
+  if (!prefix) return el("span", { class: "dim" }, "Click a module to see its map");
   const parts = prefix.match(new RegExp(`[^${tensors.separator.source[1]}]*[${tensors.separator.source[1]}]`, "g")) ?? [prefix];
   const steps = parts.slice(0, 12).map((part, at) => link({ map: parts.slice(0, at + 1).join("") }, el("bdi", {}, nameText(part, 40))));
   return [link({ map: null }, "All"), " / ", steps];
@@ -63,7 +63,7 @@ function dtypesCard(tree) {
 function concernsOf(tree, found) {
   const list = [];
   if (found.dangers.length) list.push(["bad", link({ view: "about" }, `${counted(found.dangers.length, "name")} that could only do harm`), " in its pickles. Nothing was run."]);
-  if (found.n_unknowns) list.push(["warn", link({ view: "about" }, counted(found.n_unknowns, "object")), " of its pickles were not built; the tensors are all there."]);
+  if (found.n_unknowns) list.push(["warn", link({ view: "about" }, counted(found.n_unknowns, "object")), " in its pickles were not built; all tensors are there."]);
   if (tree.digests === "stale") list.push(["warn", "Its checksums belong to another header. ", link({ view: "check" }, "Check it")]);
   return list.map(([kind, ...text]) => el("p", { class: `message ${kind}` }, text));
 }

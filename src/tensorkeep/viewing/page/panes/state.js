@@ -9,12 +9,12 @@ import { tensorLink } from "../tree/browser.js";
 export function state(context) {
   const list = el("ul", { class: "outline", role: "tree", "aria-label": "State" });
   const pane = el("div", { class: "pane" },
-    el("header", { class: "title" }, el("h1", {}, "State"), el("p", { class: "dim" }, "The nested value as it was saved: models, optimizers, schedulers, random states.")),
+    el("header", { class: "title" }, el("h1", {}, "State"), el("p", { class: "dim" }, "The nested data as it was saved: models, optimizers, schedulers, random states.")),
     list);
   level(context, list, "", 0, 1).then(() => {
     const first = list.querySelector("[role=treeitem]");
     if (first) first.tabIndex = 0;
-    else list.append(note("Nothing beside the tensors."));
+    else list.append(note("Nothing but tensors was saved."));
   });
   list.addEventListener("keydown", (event) => key(list, event));
   return pane;

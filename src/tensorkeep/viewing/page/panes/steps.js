@@ -54,15 +54,15 @@ function tableCard(list, found, context, load) {
   };
   const most = Math.max(...list.map((each) => Number(each.nbytes) || 0), 1);
   const metrics = found.metric_names.slice(0, 6);
-  const head = ["", "step", "saved", ...metrics.map((name) => nameText(name, 30)), "size", "of its own", ""];
+  const head = ["", "step", "saved", ...metrics.map((name) => nameText(name, 30)), "size", "own", ""];
   const numeric = (at) => (at > 2 && at < head.length - 1 ? "number" : null);
   const sum = list.reduce((total, each) => total + Number(each.own_nbytes ?? 0), 0);
-  return card("All steps", { wide: true, tools: el("div", { class: "choices" }, button, el("button", { type: "button", onclick: load }, "Look again")) },
+  return card("All steps", { wide: true, tools: el("div", { class: "choices" }, button, el("button", { type: "button", onclick: load }, "Refresh")) },
     el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "All steps" },
       el("table", { class: "steps" },
         el("thead", {}, el("tr", {}, head.map((text, at) => el("th", { scope: "col", class: numeric(at) }, text || el("span", { class: "hidden" }, at ? "verify" : "choose"))))),
         el("tbody", {}, [...list].reverse().flatMap((each) => rowsOf(each, metrics, most, head.length, choose, context))))),
-    note("“Of its own” is what no other step shares: what removing the step alone would free. In all, ", sizeText(sum), " belong to one step only."));
+    note("“Own” is the size of what no other step shares, which removing only this step would free. In total, ", sizeText(sum), " belong to a single step."));
 }
 
 function rowsOf(each, metrics, most, n_columns, choose, context) {

@@ -8,7 +8,7 @@ import { countText, counted, nameText, shapeText, sizeText } from "../base/texts
 import { Outline } from "./outline.js";
 
 const INDENTED = 14; // levels that are shown as such; a name may have thousands
-const ORDERS = { name: "name", size: "size", dtype: "dtype", offset: "place in the file" };
+const ORDERS = { name: "name", size: "size", dtype: "dtype", offset: "position in the file" };
 
 export class Browser {
   /** `isFaulty(of, node)` says whether something is wrong with a tensor or in a module. */

@@ -19,7 +19,7 @@ export function layerPlot(rows, onPick) {
   show(0);
   const select = el("select", { "aria-label": "Stack of layers", onchange: () => show(Number(select.value)) }, stacks.map(([name], at) => el("option", { value: at }, nameText(name, 60))));
   return card("Change by layer", { wide: true, tools: stacks.length > 1 ? select : [] }, place,
-    note("Relative change is the norm of B − A, divided by the norm of A. A point opens its tensor."));
+    note("Relative change is the norm of B − A divided by the norm of A. Click a point to open its tensor."));
 }
 
 /** Return stacks of several layers as `[name, layers]`: models before optimizers, the largest first. The rows are, too. */

@@ -19,8 +19,8 @@ export function pairPane(row, { first, second }, context) {
       badge(row.dtypes[0] === row.dtypes[1] ? row.dtypes[0] : row.dtypes.join(" → "), "dtype"),
       badge(shapes[0].join() === shapes[1].join() ? shapeText(shapes[0]) : shapes.map(shapeText).join(" → ")),
       Number.isFinite(row.relative) && badge(`relative change ${numberText(row.relative, 3)}`)),
-    el("p", {}, tensorLink(first, ta, "Look at A"), " · ", tensorLink(second, tb, "Look at B")));
-  if (!isComparable) return [head, note("Their shapes differ, so there is no difference by elements.")];
+    el("p", {}, tensorLink(first, ta, "Open in A"), " · ", tensorLink(second, tb, "Open in B")));
+  if (!isComparable) return [head, note("Their shapes differ, so their elements cannot be compared.")];
   const slice = new Slice(shapes[0], context);
   return [
     head,

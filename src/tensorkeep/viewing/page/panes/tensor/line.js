@@ -9,7 +9,7 @@ import { plot } from "../../pictures/plot.js";
 
 export function lineCard(slice, asked, context) {
   const picture = el("div", { class: "steady" });
-  const number = el("input", { type: "number", min: 0, "aria-label": "Which one" });
+  const number = el("input", { type: "number", min: 0, "aria-label": "Index of the row or column" });
   const isMatrix = slice.shape.length > 1;
   const saved = /^(row|column):(\d{1,15})$/.exec(here().line ?? "");
   const chosen = { isRow: saved?.[1] !== "column", row: 0, column: 0 };

@@ -41,6 +41,6 @@ function heatmapCard(slice, asked, context, pick) {
   };
   draw();
   slice.onChange(draw);
-  const hint = el("p", { class: "hint" }, "Drag to move, double-click or pinch to zoom, click to see a row, a column and values. Keys: arrows + − 0.");
+  const hint = el("p", { class: "hint" }, "Drag to move, double-click or pinch to zoom, click to see a row, a column and values. Keys: arrows, +, −, 0.");
   return card("Heatmap", { wide: true }, slice.controls(), place, hint);
 }

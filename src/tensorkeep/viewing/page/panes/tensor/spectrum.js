@@ -19,7 +19,7 @@ export function spectrumCard(slice, asked, context) {
   const offer = () => {
     request?.abort();
     const side = Math.min(slice.n_rows, slice.n_columns);
-    if (side > LARGEST) fill(place, note(`Only where the smaller side is at most ${countText(LARGEST)}; here it is ${countText(side)}.`));
+    if (side > LARGEST) fill(place, note(`Available only if the smaller side is at most ${countText(LARGEST)}; here it is ${countText(side)}.`));
     else fill(place, el("button", { type: "button", class: "main", onclick: run }, `Compute ${countText(side)} singular value${side === 1 ? "" : "s"}`));
   };
   offer();
@@ -35,7 +35,7 @@ function drawn(result) {
       ["Effective rank", numberText(result.rank, 4)],
       ["Stable rank", numberText(result.stable_rank, 4)],
       ["Largest", numberText(values[0], 5)],
-      ["Above rounding", `${countText(values.filter((value) => value > Number(result.floor)).length)} of ${countText(values.length)}`],
+      ["Above rounding error", `${countText(values.filter((value) => value > Number(result.floor)).length)} of ${countText(values.length)}`],
     ]),
   ];
 }
