@@ -27,7 +27,7 @@ from tensorkeep.transport import is_remote
 class CheckpointWriter:
     """A checkpoint that is being written; `writing` makes one.
 
-    A context manager: at the end of the block the checkpoint is complete in its place. If a tensor is missing or the
+    A context manager: at the end of the block, the complete checkpoint is in place. If a tensor is missing or the
     block raises, nothing has changed. Several threads may write different tensors.
     """
 
@@ -172,7 +172,7 @@ def writing(
             "tensors are written one by one to a directory of this machine",
             path=target,
             expected="a local directory",
-            hint="Save a view of computed tensors (tensorkeep.combine) there, or write here and send the files",
+            hint="Save a view of computed tensors (tensorkeep.combine) there, or write here and upload the files",
         )
     if metadata is None and isinstance(plan, LazyTensors) and plan.has_metadata:
         metadata = plan.metadata
@@ -193,5 +193,5 @@ def _placeholder(planned: Any) -> PlaceholderTensor:
     dtype, shape = planned if isinstance(planned, tuple) else (planned.dtype, planned.shape)
     extents = tuple(map(index, shape))
     if any(extent < 0 for extent in extents):
-        raise ValueError(f"a shape has no negative extents: {list(extents)}")
+        raise ValueError(f"a shape cannot have negative extents: {list(extents)}")
     return PlaceholderTensor(find_dtype(dtype), extents, "numpy")

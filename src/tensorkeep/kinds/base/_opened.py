@@ -143,8 +143,8 @@ class Opened(LazyTensors[ArrayT]):
     def explain(self, framework: str = DEFAULT_FRAMEWORK, device: Any = "cpu") -> dict[str, MemoryUse]:
         """Say for each tensor whether an array library would share, copy, convert or refuse it, and why.
 
-        Only headers are looked at. It holds for loading all tensors; those that share memory with others are taken
-        one by one here.
+        Only headers are read. The answer applies to loading all tensors, except that tensors that share memory with
+        others are judged one by one.
 
         Args:
             framework: The array library; it is imported.

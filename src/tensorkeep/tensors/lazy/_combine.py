@@ -21,16 +21,16 @@ def combine(
     shape: tuple[int, ...] | None = None,
     framework: str | None = None,
 ) -> TensorView:
-    """Return a view of tensors that a function computes, when they are read, of the tensors of one name in each.
+    """Return a view whose tensors a function computes, when they are read, from the tensors of one name in each.
 
         with tensorkeep.open("a.safetensors") as a, tensorkeep.open("b.safetensors") as b:
             mean = tensorkeep.combine(lambda x, y: (x + y) / 2, a, b, scope="elements")
             tensorkeep.save(mean, "mean.safetensors")
 
     Args:
-        compute: Takes a tensor of each, in that order, and returns one of its own, of any array library.
+        compute: Takes one tensor from each, in that order, and returns a new one, of any array library.
         *tensors: Open files, checkpoints or views; at least one.
-        names: Patterns or functions that choose names, as for `LazyTensors.select`; each chosen name must be in all.
+        names: Patterns or functions that choose names, as for `LazyTensors.select`; all must have each chosen name.
             If None, all must have the same names.
         scope: What one value depends on: `"tensor"`, `"rows"` or `"elements"`; see `LazyTensors.map`.
         dtype: The dtype of the results, in any usual spelling; the first tensor's if None.
@@ -38,10 +38,10 @@ def combine(
         framework: The array library whose tensors `compute` takes, on the CPU; if None, each file's own.
 
     Returns:
-        The view, in the order and with the metadata of the first.
+        A view with the order and the metadata of the first.
 
     Raises:
-        TensorNotFoundError: If a name is not in all, or nothing is chosen (also a KeyError).
+        TensorNotFoundError: If one of them lacks a name, or nothing is chosen (also a KeyError).
         DtypeError: If there is no such dtype, or its elements are not whole bytes (F4, F6).
         RefusedError: If the shapes do not fit the scope.
         TypeError: If there are no tensors, or `names` is neither patterns nor functions.

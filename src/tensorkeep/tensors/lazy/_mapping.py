@@ -182,18 +182,18 @@ class LazyTensors(NamedTensors[ArrayT]):
             tensors.map(lambda rows: rows.sum(1), "head.weight", scope="rows", shape=(50257,))
 
         Args:
-            compute: Takes a tensor, and returns one of its own, of any array library.
-            *selectors: Patterns or functions, as for `select`; all tensors without any.
-            scope: What one value of the result depends on. `"tensor"`: any value, so the function always gets whole
-                tensors. `"rows"`: the same index of the first dimension, so it gets some rows, all if there is one.
-                `"elements"`: the same element, so it gets parts of any shape. Slices then read only what they need,
-                and large tensors are saved in bounded memory.
+            compute: Takes a tensor and returns a new one, of any array library.
+            *selectors: Patterns or functions, as for `select`. Without any, all tensors are computed.
+            scope: What one value of the result depends on. `"tensor"`: on all values, so the function always gets
+                whole tensors. `"rows"`: on the same index of the first dimension, so it gets some of the rows.
+                `"elements"`: on the same element, so it gets parts of any shape. With the last two, slices read only
+                what they need, and large tensors are saved in bounded memory.
             dtype: The dtype of the result, in any usual spelling; the tensor's if None.
             shape: The shape of the result; the tensor's if None.
             framework: The array library whose tensors `compute` takes, on the CPU; if None, the file's own.
 
         Returns:
-            The view, in the order of this mapping. What the function gives is checked when it is called.
+            The view, in the order of this mapping. The function's result is checked when it is called.
 
         Raises:
             TensorNotFoundError: If nothing is selected (also a KeyError).
