@@ -132,7 +132,7 @@ def writing(
     align: int = ALIGNMENT_NBYTES,
     order: Sequence[str] | None = None,
 ) -> CheckpointWriter:
-    """Write a checkpoint tensor by tensor, in any order, without ever having all of them.
+    """Write a checkpoint tensor by tensor, in any order, without ever holding all of them.
 
         plan = {"embedding": ("bf16", (50257, 768)), "head": ("bf16", (768, 50257))}
         with tensorkeep.writing("checkpoint", plan) as writer:
@@ -140,12 +140,12 @@ def writing(
                 writer[name] = compute(name)
 
     The checkpoint appears whole at the end of the block, with digests; until then, and if the block raises, the
-    directory holds what it held before. It is what `save_checkpoint` would have written, byte for byte.
+    directory holds what it held before. The files equal what `save_checkpoint` would have written, byte for byte.
 
     Args:
         directory: Created if its parent exists.
         plan: Name to dtype and shape: a pair, such as `("bf16", (10, 4))`, or anything that has both, such as a lazy
-            tensor, an array, or a tensor on torch's meta device. An open checkpoint is a plan of one like it.
+            tensor, an array, or a tensor on torch's meta device. An open checkpoint also serves as a plan.
         max_shard_size: Bytes of tensors in one shard: a number, or text such as `"5GB"`.
         base_name: What file names begin with.
         variant: Such as `"fp16"`, which gives `model.fp16.safetensors`.
@@ -156,7 +156,7 @@ def writing(
         order: Names or shell patterns whose tensors come first in each file, in this order; see `tensorkeep.save`.
 
     Returns:
-        A context manager; assign tensors to its names.
+        A context manager. Inside the block, assign each tensor by name.
 
     Raises:
         DtypeError: If the format has no such dtype.
