@@ -42,6 +42,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "patterns": {"target_modules": ALL, "rank_pattern": {"square": 2}, "alpha_pattern": {"square": 3, "pixels": 5}},
     "dora": {"target_modules": ["narrow", "square"], "use_dora": True},
     "biases": {"target_modules": ["narrow", "square"], "lora_bias": True},
+    "both": {"target_modules": ["narrow", "square"], "lora_bias": True, "bias": "lora_only"},
     "trained biases": {"target_modules": ["narrow"], "bias": "lora_only"},
     "a whole module": {"target_modules": ["narrow"], "modules_to_save": ["head"]},
 }
@@ -127,6 +128,32 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], type[Exception], str]] = 
     ),
     "no dimensions": ({"x.lora_B.weight": np.ones((), np.float32)}, {}, RefusedError, "does not fit"),
     "integers": ({"x.lora_B.weight": np.ones((5, 4), np.int32)}, {}, DtypeError, "I32 in `x.lora_B.weight`"),
+    "two names for one part": ({"x.lora_A.weight": np.ones((4, 3), np.float32)}, {}, TensorNotFoundError, "1 tensor"),
+    "factors of two layers": (
+        {"enc.x.lora_A.weight": np.ones((4, 3), np.float32), "enc.x.lora_B.weight": np.ones((5, 4), np.float32)},
+        {},
+        TensorNotFoundError,
+        "2 tensors of the adapter",
+    ),
+    "factors and the whole": ({"x.weight": np.ones((5, 3), np.float32)}, {}, TensorNotFoundError, "2 tensors"),
+    "rank 0": (
+        {
+            "base_model.model.x.lora_A.weight": np.ones((0, 3), np.float32),
+            "x.lora_B.weight": np.ones((5, 0), np.float32),
+        },
+        {},
+        RefusedError,
+        "does not fit",
+    ),
+    "a magnitude for each number": (
+        {"x.lora_magnitude_vector": np.ones((5, 5), np.float32)},
+        {"use_dora": True},
+        RefusedError,
+        "does not fit",
+    ),
+    "DoRA without magnitudes": ({}, {"use_dora": True}, TensorNotFoundError, "2 tensors"),
+    "a base that was changed": ({}, {"init_lora_weights": "pissa_niter_4"}, UnsupportedError, "pissa_niter_4"),
+    "aLoRA": ({}, {"alora_invocation_tokens": [1]}, UnsupportedError, "alora_invocation_tokens"),
     "another kind": ({}, {"peft_type": "IA3"}, UnsupportedError, "peft_type = 'IA3'"),
     "layers repeated": ({}, {"layer_replication": [[0, 2]]}, UnsupportedError, "layer_replication"),
     "a regular expression": ({}, {"alpha_pattern": {"(a+)+$": 1}}, UnsupportedError, "alpha_pattern"),
@@ -141,6 +168,25 @@ def test_nothing_is_left_out(tensors: Any, settings: Any, error: type[Exception]
 
     with pytest.raises(error, match=says):
         add_lora(base, tensorkeep.open(tensorkeep.numpy.save(given)), settings=SETTINGS | settings)
+
+
+@pytest.mark.parametrize("shape", [(5, 5), (5, 2), (5, 1), (4,), ()], ids=str)
+def test_a_bias_is_not_broadcast(shape: tuple[int, ...]) -> None:
+    base = tensorkeep.open(
+        tensorkeep.numpy.save({"x.weight": np.ones((5, 3), np.float32), "x.bias": np.ones(5, np.float32)})
+    )
+    adapter = tensorkeep.open(tensorkeep.numpy.save({**GOOD, "x.lora_B.bias": np.ones(shape, np.float32)}))
+
+    with pytest.raises(RefusedError, match=r"does not fit tensor `x\.bias`"):
+        add_lora(base, adapter, settings=SETTINGS)
+
+
+def test_settings_that_are_nested_deeply(tmp_path: Path) -> None:
+    base = tensorkeep.open(tensorkeep.numpy.save({"x.weight": np.ones((5, 3), np.float32)}))
+    (tmp_path / "deep.json").write_text('{"peft_type": "LORA", "lora_alpha": 1, "a": ' + "[" * 300_000)
+
+    with pytest.raises(FormatError, match="no settings"):
+        add_lora(base, tensorkeep.open(tensorkeep.numpy.save(GOOD)), settings=tmp_path / "deep.json")
 
 
 def test_settings_are_found_beside_the_adapter_or_given(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,14 @@ def test_counters_of_one_model() -> None:
     assert ema(*files, decay=0.5, integers="first")["n"][0] == 3
     with pytest.raises(ValueError, match="'equal', 'first', 'last', not 'mean'"):
         average(*files, integers="mean")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("integers", ["equal", "first", "last"])
+def test_merges_pickle(opened: list[LazyTensors], integers: Any) -> None:
+    view = pickle.loads(pickle.dumps(average(*opened, integers=integers)))
+
+    assert torch.equal(view["w"].load(), average(*opened)["w"].load())
+    assert view["positions"].load().tolist() == [0, 1, 2, 3]
 
 
 def test_arguments_that_mean_nothing(opened: list[LazyTensors]) -> None:

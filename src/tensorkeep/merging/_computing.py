@@ -24,7 +24,15 @@ Integers: TypeAlias = Literal["equal", "first", "last"]
 """What becomes of tensors that are not floating-point numbers: they must be equal, or one model's are taken."""
 
 
-_CHOSEN: Final = {"first": lambda *stored: stored[0], "last": lambda *stored: stored[-1]}
+def _first(*stored: Any) -> Any:
+    return stored[0]
+
+
+def _last(*stored: Any) -> Any:
+    return stored[-1]
+
+
+_CHOSEN: Final = {"first": _first, "last": _last}
 
 
 def merged(

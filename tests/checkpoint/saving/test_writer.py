@@ -150,6 +150,51 @@ def test_a_tensor_that_fails_can_be_written_again(tmp_path: Path, monkeypatch: p
     assert (loaded["a"].tolist(), loaded["b"].tolist()) == ([0, 1, 2], [7, 7, 7])
 
 
+def test_a_writer_is_for_one_block(old: Path) -> None:
+    writer = tensorkeep.writing(old, PLAN)
+    with pytest.raises(RefusedError, match="4 tensors"), writer:
+        pass
+
+    with pytest.raises(UnsupportedError, match="one block"):
+        writer.__enter__()
+    assert tensorkeep.load(old).keys() == {"old"}
+
+
+def test_the_state_of_a_checkpoint_is_kept(tmp_path: Path) -> None:
+    state = {"model": {"w": torch.nn.Parameter(torch.ones(3))}, "step": 7, "rates": (0.1, 0.2)}
+    tensorkeep.save_checkpoint(state, tmp_path / "run")
+
+    with tensorkeep.open(tmp_path / "run") as before, tensorkeep.writing(tmp_path / "run", before) as writer:
+        for name, lazy in before.items():
+            writer[name] = lazy
+
+    loaded = tensorkeep.load(tmp_path / "run")
+    assert (loaded["step"], loaded["rates"]) == (7, (0.1, 0.2))
+    assert isinstance(loaded["model"]["w"], torch.nn.Parameter)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_child_that_ends_the_block_saves_nothing(old: Path) -> None:
+    def end_in_a_child() -> None:
+        pid = os.fork()
+        if not pid:
+            try:
+                writers[0].__exit__(None, None, None)
+            finally:
+                os._exit(0)
+        os.waitpid(pid, 0)
+
+    writers: list[Any] = []
+    with tensorkeep.writing(old, PLAN) as writer:
+        writers.append(writer)
+        for name, array in TENSORS.items():
+            writer[name] = array
+        end_in_a_child()
+        assert tensorkeep.load(old).keys() == {"old"}
+
+    assert tensorkeep.load(old).keys() == TENSORS.keys()
+
+
 def test_plans_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(DtypeError, match="no such dtype"):
         tensorkeep.writing(tmp_path / "out", {"a": ("f33", (1,))})

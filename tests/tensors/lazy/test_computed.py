@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import tensorkeep
 from tensorkeep import LazyTensors
-from tensorkeep.errors import DtypeError, RefusedError, TensorNotFoundError
+from tensorkeep.errors import DtypeError, LimitError, RefusedError, TensorNotFoundError
 
 Array = np.ndarray[Any, Any]
 
@@ -177,6 +177,27 @@ def test_a_function_may_return_what_it_was_given(one: LazyTensors, tmp_path: Pat
     changed[...] = 7
 
     np.testing.assert_array_equal(view["a"].load(), VALUES["a"])
+
+
+@pytest.mark.parametrize("scope", ["tensor", "rows", "elements"])
+def test_what_is_read_is_not_the_functions_own(scope: Any) -> None:
+    constant = np.ones((4, 6), np.float32)
+    view = tensorkeep.open(tensorkeep.numpy.save({"x": constant, "y": constant})).map(lambda _: constant, scope=scope)
+
+    loaded = view.load()
+    loaded["x"][...] = 7
+    view["y"][...][...] = 8
+
+    assert (constant == 1).all()
+    assert (loaded["y"] == 1).all()
+
+
+def test_few_bytes_are_not_written_out_as_many(tmp_path: Path) -> None:
+    torch.save({"w": torch.zeros(1).expand(2**28 + 2**20)}, tmp_path / "expanded.pt")
+    expanded = tensorkeep.open(tmp_path / "expanded.pt")
+
+    with pytest.raises(LimitError):
+        tensorkeep.save(expanded.map(np.negative, scope="elements"), tmp_path / "out.safetensors")
 
 
 @pytest.mark.parametrize(

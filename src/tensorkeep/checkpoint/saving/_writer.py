@@ -20,28 +20,34 @@ from tensorkeep.errors import RefusedError, TensorNotFoundError, UnsupportedErro
 from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES
 from tensorkeep.layout import parse_size
 from tensorkeep.phrases import counted, listed
-from tensorkeep.tensors import Digesting, LazyTensor, LazyTensors, PlaceholderTensor, check_target, prepare
+from tensorkeep.tensors import Digesting, LazyTensor, LazyTensors, PlaceholderTensor, Prepared, check_target, prepare
 from tensorkeep.transport import is_remote
 
 
 class CheckpointWriter:
     """A checkpoint that is being written; `writing` makes one.
 
-    A context manager: at the end of the block, the complete checkpoint is in place. If a tensor is missing or the
-    block raises, nothing has changed. Several threads may write different tensors.
+    A context manager, for one block: at its end, the complete checkpoint is in place. If a tensor is missing or the
+    block raises, nothing has changed. Several threads may write different tensors; they must end before the block.
     """
 
-    def __init__(self, directory: str, plan: Mapping[str, PlaceholderTensor], options: SaveOptions) -> None:
+    def __init__(self, directory: str, plan: Prepared, options: SaveOptions) -> None:
         self._directory = directory
-        self._plan = plan
+        self._plan = plan.to_write
         self._durable = options.durable
-        self._destination = DirectoryDestination(directory, plan_whole(prepare(dict(plan)), options), options)
+        self._destination = DirectoryDestination(directory, plan_whole(plan, options), options)
         self._digests: dict[str, bytes | None] = {}
         self._lock = Lock()
         self._open = ExitStack()
+        self._process: int | None = None
         self._is_open = False
 
     def __enter__(self) -> Self:
+        if self._process is not None:
+            raise UnsupportedError(
+                "a writer is for one block", path=self._directory, hint="Call tensorkeep.writing again"
+            )
+        self._process = os.getpid()
         self._open.callback(self._destination.abandon)
         with ExitStack() as failing:
             failing.push(self._open)
@@ -54,13 +60,17 @@ class CheckpointWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if os.getpid() != self._process:  # the block of a child process, which wrote nothing of its own
+            return
         with self._open:
             self._is_open = False
             if kind is None:
                 self._finish()
 
     def _finish(self) -> None:
-        missing = [name for name in self._plan if self._digests.get(name) is None]
+        with self._lock:
+            digests = {name: digest for name, digest in self._digests.items() if digest is not None}
+        missing = [name for name in self._plan if name not in digests]
         if missing:
             raise RefusedError(
                 f"{counted(len(missing), 'tensor')} of the plan {'was' if len(missing) == 1 else 'were'} not written",
@@ -70,7 +80,7 @@ class CheckpointWriter:
             )
         if self._durable:
             self._files.sync()
-        self._destination.collect({name: digest for name, digest in self._digests.items() if digest is not None})
+        self._destination.collect(digests)
         self._destination.commit()
 
     def __setitem__(self, name: str, tensor: Any) -> None:
@@ -108,10 +118,13 @@ class CheckpointWriter:
         try:
             with Digesting() as digesting:
                 self._files.fill(self._places[name], described.nbytes, described.buffers(), digesting)
-                (self._digests[name],) = digesting.digests()
+                (digest,) = digesting.digests()
         except BaseException:
-            del self._digests[name]  # it may be written again
+            with self._lock:
+                del self._digests[name]  # it may be written again
             raise
+        with self._lock:
+            self._digests[name] = digest
 
     @property
     def missing(self) -> list[str]:
@@ -140,12 +153,14 @@ def writing(
                 writer[name] = compute(name)
 
     The checkpoint appears whole at the end of the block, with digests; until then, and if the block raises, the
-    directory holds what it held before. The files equal what `save_checkpoint` would have written, byte for byte.
+    directory holds what it held before. Of NumPy arrays, the files equal what `save_checkpoint` writes,
+    byte for byte.
 
     Args:
         directory: Created if its parent exists.
         plan: Name to dtype and shape: a pair, such as `("bf16", (10, 4))`, or anything that has both, such as a lazy
-            tensor, an array, or a tensor on torch's meta device. An open checkpoint also serves as a plan.
+            tensor, an array, or a tensor on torch's meta device. An open checkpoint
+            also serves as a plan: its nested state and other data are kept; tied tensors are written one by one.
         max_shard_size: Bytes of tensors in one shard: a number, or text such as `"5GB"`.
         base_name: What file names begin with.
         variant: Such as `"fp16"`, which gives `model.fp16.safetensors`.
@@ -174,8 +189,6 @@ def writing(
             expected="a local directory",
             hint="Save a view of computed tensors (tensorkeep.combine) there, or write here and upload the files",
         )
-    if metadata is None and isinstance(plan, LazyTensors) and plan.has_metadata:
-        metadata = plan.metadata
     options = SaveOptions(
         max_shard_nbytes=parse_size(max_shard_size),
         base_name=base_name,
@@ -186,7 +199,9 @@ def writing(
         align=align,
         order=order,
     )
-    return CheckpointWriter(target, {name: _placeholder(planned) for name, planned in plan.items()}, options)
+    if isinstance(plan, LazyTensors):
+        return CheckpointWriter(target, prepare(plan, ties="copy"), options)
+    return CheckpointWriter(target, prepare({name: _placeholder(each) for name, each in plan.items()}), options)
 
 
 def _placeholder(planned: Any) -> PlaceholderTensor:

@@ -81,15 +81,14 @@ def _text_of(settings: str | os.PathLike[str] | Mapping[str, Any] | None, adapte
 def _changed(
     name: str, change: Change, base: LazyTensors, adapter: LazyTensors, settings: LoraSettings
 ) -> LazyTensor:
+    if change.bias is not None:
+        return _with_bias(name, change, base, adapter, settings)
     if change.whole is not None:
         return _replaced(name, adapter[change.whole], base)
     weight = base[name]
-    if change.bias is not None:
-        rank = adapter[change.bias.removesuffix("bias") + "weight"].shape[1]
-        return _computed(name, partial(plus, settings.scale(change.layer, rank)), weight, adapter[change.bias])
     a, b = adapter[change.a or ""], adapter[change.b or ""]
-    scale = settings.scale(change.layer, a.shape[0] if a.shape else 0)
     is_turned = _is_turned(name, weight, a, b, prefers=change.is_embedding or settings.fan_in_fan_out)
+    scale = settings.scale(change.layer, a.shape[0])
     left, right = (_turned(a), _turned(b)) if is_turned else (b, a)
     if change.magnitude is None:
         return _computed(name, partial(with_product, scale, right), weight, left)
@@ -101,7 +100,22 @@ def _changed(
             found="DoRA of an embedding, a convolution or a transposed weight",
             hint="Merge the adapter with peft",
         )
-    return _computed(name, partial(with_magnitude, scale, right), weight, left, adapter[change.magnitude])
+    magnitude = adapter[change.magnitude]
+    if magnitude.shape != weight.shape[:1]:
+        raise _misfit(name, weight, magnitude)
+    return _computed(name, partial(with_magnitude, scale, right), weight, left, magnitude)
+
+
+def _with_bias(
+    name: str, change: Change, base: LazyTensors, adapter: LazyTensors, settings: LoraSettings
+) -> LazyTensor:
+    """Add to the trained bias, or to that of the base."""
+    added = adapter[change.bias or ""]
+    bias = base[name] if change.whole is None else _replaced(name, adapter[change.whole], base)
+    factor = adapter.get((change.bias or "").removesuffix("bias") + "weight")
+    if factor is None or factor.ndim < 2 or not factor.shape[1] or added.shape != bias.shape or bias.ndim != 1:
+        raise _misfit(name, bias, added)
+    return _computed(name, partial(plus, settings.scale(change.layer, factor.shape[1])), bias, added)
 
 
 def _computed(name: str, compute: Merge, weight: LazyTensor, *others: LazyTensor) -> LazyTensor:
@@ -128,7 +142,7 @@ def _replaced(name: str, whole: LazyTensor, base: LazyTensors) -> LazyTensor:
 
 def _is_turned(name: str, weight: LazyTensor, a: LazyTensor, b: LazyTensor, *, prefers: bool) -> bool:
     """Say whether a weight is (inputs, outputs), as in embeddings and GPT-2; refuse factors that do not fit."""
-    if min(a.ndim, b.ndim) >= 2 and a.shape[0] == b.shape[1] == prod(b.shape[1:]):
+    if min(a.ndim, b.ndim) >= 2 and a.shape[0] and a.shape[0] == b.shape[1] == prod(b.shape[1:]):
         fits = {False: (b.shape[0], *a.shape[1:]), True: (prod(a.shape[1:]), b.shape[0])}
         for is_turned in (prefers, not prefers):
             if fits[is_turned] == weight.shape:

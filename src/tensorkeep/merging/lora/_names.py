@@ -61,9 +61,13 @@ def changes_of(adapter: Iterable[str], base: Iterable[str], settings: LoraSettin
             lost.append(name)
             continue
         change = changes.setdefault(target, Change(layer=layer))
+        if change.layer != layer or getattr(change, part) is not None:
+            lost.append(name)  # two names for one part
+            continue
         setattr(change, part, name)
         change.is_embedding |= "embedding" in (end or "")
-    lost += filter(None, map(_half, changes.values()))
+    for change in changes.values():
+        lost += _without_use(change, settings)
     if lost:
         raise TensorNotFoundError(
             f"{counted(len(lost), 'tensor')} of the adapter would be lost",
@@ -92,7 +96,10 @@ class _Known:
         return found[0] if len(found) == 1 else None
 
 
-def _half(change: Change) -> str | None:
-    """Return what an adapter has of a product that lacks a part."""
-    parts = [part for part in (change.a, change.b, change.magnitude) if part is not None]
-    return parts[0] if parts and (change.a is None or change.b is None) else None
+def _without_use(change: Change, settings: LoraSettings) -> list[str]:
+    """Return what an adapter has of a change that lacks a part, or that something else takes the place of."""
+    product = [part for part in (change.a, change.b, change.magnitude) if part is not None]
+    if change.whole is not None:
+        return product
+    n_parts = 3 if settings.use_dora and product else 2
+    return product if product and (len(product) != n_parts or change.a is None or change.b is None) else []

@@ -10,8 +10,11 @@ import msgspec
 
 from tensorkeep.errors import FormatError, UnsupportedError
 
-_REFUSED = ("layer_replication", "use_qalora", "use_bdlora")
+_REFUSED = ("layer_replication", "use_qalora", "use_bdlora", "alora_invocation_tokens", "arrow_config")
 """Settings that give weights another meaning than is computed here."""
+
+_CHANGED_BASES = ("pissa", "olora", "corda", "lora_ga")
+"""How `init_lora_weights` begins for adapters that were trained on a base whose weights peft changed first."""
 
 _LITERAL = re.compile(r"[\w.\-]+")
 """A pattern that is a name. Others are regular expressions, which a file could make run forever."""
@@ -23,6 +26,7 @@ class LoraSettings(msgspec.Struct, frozen=True, kw_only=True):
     peft_type: str
     lora_alpha: float
     use_rslora: bool = False
+    use_dora: bool = False
     fan_in_fan_out: bool = False
     alpha_pattern: dict[str, float] | None = None
     modules_to_save: list[str] | None = None
@@ -50,13 +54,16 @@ def parse_settings(text: bytes, path: str) -> LoraSettings:
     try:
         found: Mapping[str, object] = msgspec.json.decode(text, type=dict[str, object])
         settings = msgspec.convert(found, LoraSettings)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FormatError("these are no settings of a LoRA", path=path, found=str(error)) from None
     if settings.peft_type != "LORA":
         _refuse(path, "peft_type", settings.peft_type)
     for key in _REFUSED:
         if found.get(key):
             _refuse(path, key, found[key])
+    init = found.get("init_lora_weights")
+    if isinstance(init, str) and init.startswith(_CHANGED_BASES):
+        _refuse(path, "init_lora_weights", init)
     for pattern in settings.alpha_pattern or {}:
         if not _LITERAL.fullmatch(pattern):
             _refuse(path, "alpha_pattern", pattern)

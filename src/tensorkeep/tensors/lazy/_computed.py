@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from math import prod
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -71,7 +72,7 @@ class ComputedReader(msgspec.Struct, frozen=True, eq=False):
     def read(self, name: str, entry: TensorEntry, selection: Selection) -> Any:
         """Compute a part of the tensor."""
         with within_numpys_limits(name, entry.shape):
-            elements = selection.apply(self._block(name, selection))
+            elements = np.array(selection.apply(self._block(name, selection)))  # the function may keep its result
         return self.adapter.from_elements(elements, self.dtype)
 
     def plan(self, entry: TensorEntry, selection: Selection) -> Planned:  # noqa: ARG002 - a reader of one tensor
@@ -102,7 +103,7 @@ class ComputedReader(msgspec.Struct, frozen=True, eq=False):
         for name, entry in entries.items():
             inputs = [self._reader(lazy).load({lazy.name: lazy.entry})[lazy.name] for lazy in self.inputs]
             elements = self._computed(name, inputs, entry.shape)
-            loaded[name] = self.adapter.from_elements(elements, self.dtype)
+            loaded[name] = self.adapter.from_elements(elements.copy(), self.dtype)  # the function may keep its result
         return loaded
 
     def view(self, name: str, entry: TensorEntry) -> None:
@@ -114,6 +115,9 @@ class ComputedReader(msgspec.Struct, frozen=True, eq=False):
 
     def tensor_to_write(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> TensorToWrite:  # noqa: ARG002
         """Describe the tensor for writing; it is computed run by run."""
+        for lazy in self.inputs:
+            with suppress(DtypeError):  # it is read, not written
+                lazy.tensor_to_write()  # refuses a tensor that must not be read as a whole
         return StreamedTensor(self.dtype, entry.shape, entry.nbytes, lambda: self._buffers(name, entry))
 
     def _buffers(self, name: str, entry: TensorEntry) -> Iterator[Buffer]:

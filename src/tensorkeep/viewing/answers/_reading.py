@@ -9,12 +9,15 @@ import numpy.typing as npt
 
 from tensorkeep.arrays.elements import known_dtype
 from tensorkeep.errors import LimitError
-from tensorkeep.tensors import LazyTensor, TensorView
+from tensorkeep.tensors import LazyTensor, TensorView, parse_index
 
 Numbers = npt.NDArray[np.float64]
 
 _MAX_NBYTES: Final = 32 * 2**20
 """Bytes that a picture may read."""
+
+_MAX_N_ELEMENTS: Final = 2**23
+"""Elements that a picture may have: of an expanded view or a compressed dataset, few bytes give many."""
 
 _MAX_REQUESTS: Final = 1024
 """Separate ranges of bytes that a picture may read."""
@@ -32,6 +35,8 @@ def is_cheap(lazy: LazyTensor, index: tuple[Any, ...]) -> bool:
     """Say whether a part can be read at once."""
     if not lazy.n_elements:
         return True
+    if parse_index(index, lazy.shape).n_elements > _MAX_N_ELEMENTS:
+        return False
     plan = TensorView({lazy.name: lazy}, path=lazy.name).plan({lazy.name: index})
     return plan.nbytes <= _MAX_NBYTES and plan.n_requests <= _MAX_REQUESTS
 
