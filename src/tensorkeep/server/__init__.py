@@ -10,20 +10,25 @@
 - `_sending`: sends parts of files to sockets.
 - `_connections`: limits connections, and closes idle ones when there are too many.
 - `_listening`: a socket that listens.
+- `_in_thread`: a thread with an event loop, in which a server runs.
 - `_served`: a line of the access log.
 - `_server`: the server itself, over aiohttp, which is imported when a server is made.
 """
 
 from tensorkeep.server._access import is_loopback, names_this_machine
 from tensorkeep.server._connections import raise_descriptor_limit
-from tensorkeep.server._listening import BACKLOG, host_of_url, listening_socket
+from tensorkeep.server._in_thread import InThread, check_aiohttp
+from tensorkeep.server._listening import BACKLOG, check_port, host_of_url, listening_socket
 from tensorkeep.server._served import Served
 from tensorkeep.server._server import Server
 
 __all__ = [
     "BACKLOG",
+    "InThread",
     "Served",
     "Server",
+    "check_aiohttp",
+    "check_port",
     "host_of_url",
     "is_loopback",
     "listening_socket",

@@ -7,10 +7,16 @@ import os
 import socket
 from typing import Final
 
-from tensorkeep.errors import as_transport_error
+from tensorkeep.errors import UnsupportedError, as_transport_error
 
 BACKLOG: Final = 1024
 """Connections the system queues until we accept them."""
+
+
+def check_port(port: int) -> None:
+    """Refuse a number that no port has."""
+    if not 0 <= port < 2**16:
+        raise UnsupportedError("the port is invalid", expected="0 to 65,535", found=f"{port:,}")
 
 
 def listening_socket(host: str, port: int) -> socket.socket:

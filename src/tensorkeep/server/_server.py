@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import threading
-from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from time import perf_counter, time
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from tensorkeep.errors import MissingDependencyError, SourceMissingError, UnsupportedError, as_transport_error
+from tensorkeep.errors import SourceMissingError, UnsupportedError, as_transport_error
 from tensorkeep.server._access import Access, is_loopback
 from tensorkeep.server._answers import Answer, Question, Site, answer_at_once, answer_to
 from tensorkeep.server._body import CAN_ASK_MEMORY
 from tensorkeep.server._connections import Connections, affordable_connections
-from tensorkeep.server._listening import BACKLOG, host_of_url, listening_socket
+from tensorkeep.server._in_thread import InThread, check_aiohttp
+from tensorkeep.server._listening import BACKLOG, check_port, host_of_url, listening_socket
 from tensorkeep.server._sending import Sending
 from tensorkeep.server._served import Served
 from tensorkeep.transport import local_path
@@ -39,7 +39,7 @@ _quiet.addHandler(logging.NullHandler())
 _quiet.propagate = False  # clients may send what is not HTTP; that is not an error of this server
 
 
-class Server:
+class Server(InThread):
     """Serves a directory over HTTP, read-only, in a thread, for the duration of the `with` block.
 
         with Server("runs", port=0) as server:
@@ -86,7 +86,7 @@ class Server:
             TransportError: If the port cannot be bound.
             MissingDependencyError: If aiohttp is not installed.
         """
-        _check_aiohttp()
+        check_aiohttp("serve")
         root = os.path.abspath(local_path(directory, hint="Fetch what is there first"))
         with as_transport_error("could not serve the directory", root):
             if not os.path.isdir(root):
@@ -96,7 +96,7 @@ class Server:
         self.connections = affordable_connections(connections)
         self._patience_s = patience_s
         self._on_served = on_served
-        self._socket = listening_socket(host, port)
+        super().__init__(listening_socket(host, port), "tensorkeep-server")
         address, bound = self._socket.getsockname()[:2]
         self.is_local = is_loopback(address)
         try:
@@ -107,41 +107,11 @@ class Server:
             self._socket.close()
             raise
         self.url = f"http://{host_of_url(host, address)}:{bound}/"
-        self._thread: threading.Thread | None = None
 
-    def __enter__(self) -> Self:
-        begun: Future[Callable[[], None]] = Future()
-        self._thread = threading.Thread(target=self._run, args=(begun,), name="tensorkeep-server", daemon=True)
-        self._thread.start()
-        self._stop = begun.result()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Stop the server: running transfers are cut, and the port is freed."""
-        if self._thread is None:
-            self._socket.close()
-            return
-        self._stop()
-        self._thread.join()
-
-    def _run(self, begun: Future[Callable[[], None]]) -> None:
-        try:
-            asyncio.run(self._serve(begun))
-        except BaseException as error:
-            if not begun.done():
-                begun.set_exception(error)
-            raise
-        finally:
-            self._socket.close()
-
-    async def _serve(self, begun: Future[Callable[[], None]]) -> None:
+    @asynccontextmanager
+    async def _serving(self) -> AsyncIterator[None]:
         from aiohttp import web
 
-        loop = asyncio.get_running_loop()
-        stopping = asyncio.Event()
         self._threads = ThreadPoolExecutor(self.connections, thread_name_prefix="tensorkeep-send")
         self._sending = Sending(self._threads, self._patience_s)
         server = web.Server(
@@ -153,10 +123,10 @@ class Server:
             auto_decompress=False,  # request bodies are discarded
         )
         self._connections = Connections(server, self.connections)
+        loop = asyncio.get_running_loop()
         listener = await loop.create_server(self._connections, sock=self._socket, backlog=BACKLOG)
-        begun.set_result(lambda: _call_in(loop, stopping.set))
         try:
-            await stopping.wait()
+            yield
         finally:
             listener.close()
             self._sending.stop()
@@ -254,14 +224,8 @@ def _n_promised(request: web.BaseRequest, answer: Answer) -> int:
     return len(answer.body) if isinstance(answer.body, bytes) else answer.body.nbytes
 
 
-def _call_in(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
-    with suppress(RuntimeError):  # the loop has ended
-        loop.call_soon_threadsafe(callback)
-
-
 def _check_numbers(port: int, connections: int, patience_s: float) -> None:
-    if not 0 <= port < 2**16:
-        raise UnsupportedError("the port is invalid", expected="0 to 65,535", found=f"{port:,}")
+    check_port(port)
     if connections < 1 or not patience_s > 0:
         name, number = ("connections", connections) if connections < 1 else ("patience_s", patience_s)
         raise UnsupportedError(f"{name} is invalid", expected="more than 0", found=str(number))
@@ -274,12 +238,3 @@ def _refuse_strangers(host: str) -> NoReturn:
         found=host,
         hint="token= (--token) lets in those who send it; public=True (--public) lets in everyone",
     )
-
-
-def _check_aiohttp() -> None:
-    try:
-        import aiohttp  # noqa: F401
-    except ImportError as error:
-        raise MissingDependencyError(
-            "aiohttp is needed to serve", found=str(error), hint="pip install 'tensorkeep[serve]'"
-        ) from error

@@ -6,21 +6,23 @@ import asyncio
 import logging
 import os
 import secrets
-import threading
-from concurrent.futures import Future
-from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Self
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
 
-from tensorkeep.errors import MissingDependencyError, UnsupportedError
-from tensorkeep.server import BACKLOG, host_of_url, is_loopback, listening_socket
+from tensorkeep.server import (
+    BACKLOG,
+    InThread,
+    check_aiohttp,
+    check_port,
+    host_of_url,
+    is_loopback,
+    listening_socket,
+)
 from tensorkeep.viewing._guard import Guard
 from tensorkeep.viewing._page import read_page
 from tensorkeep.viewing._replies import Replies
 from tensorkeep.viewing._shelf import Options, Shelf
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 _TOKEN_NBYTES: Final = 24
 
@@ -32,7 +34,7 @@ _quiet.addHandler(logging.NullHandler())
 _quiet.propagate = False  # clients may send what is not HTTP; that is not an error of the viewer
 
 
-class Viewer:
+class Viewer(InThread):
     """Shows a checkpoint in a browser, in a thread, for the duration of the `with` block.
 
         with Viewer("run/") as viewer:
@@ -75,75 +77,30 @@ class Viewer:
             TransportError: If a file cannot be read, or the port cannot be bound.
             MissingDependencyError: If aiohttp is not installed.
         """
-        _check_aiohttp()
-        if not 0 <= port < 2**16:
-            raise UnsupportedError("the port is invalid", expected="0 to 65,535", found=f"{port:,}")
+        check_aiohttp("view")
+        check_port(port)
         shelf = Shelf(path, other, Options(variant, engine))
-        self._socket = listening_socket(host, port)
+        super().__init__(listening_socket(host, port), "tensorkeep-view")
         address, bound = self._socket.getsockname()[:2]
         self.is_local = is_loopback(address)
         token = secrets.token_urlsafe(_TOKEN_NBYTES)
         self._replies = Replies(shelf, Guard(token, only_local=self.is_local), read_page())
         self.url = f"http://{host_of_url(host, address)}:{bound}/{token}/"
-        self._thread: threading.Thread | None = None
 
-    def __enter__(self) -> Self:
-        begun: Future[Callable[[], None]] = Future()
-        self._thread = threading.Thread(target=self._run, args=(begun,), name="tensorkeep-view", daemon=True)
-        self._thread.start()
-        self._stop = begun.result()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Stop the viewer: running work is stopped, and the port is freed."""
-        if self._thread is None:
-            self._socket.close()
-            return
-        self._stop()
-        self._thread.join()
-
-    def _run(self, begun: Future[Callable[[], None]]) -> None:
-        try:
-            asyncio.run(self._serve(begun))
-        except BaseException as error:
-            if not begun.done():
-                begun.set_exception(error)
-            raise
-        finally:
-            self._socket.close()
-
-    async def _serve(self, begun: Future[Callable[[], None]]) -> None:
+    @asynccontextmanager
+    async def _serving(self) -> AsyncIterator[None]:
         from aiohttp import web
 
-        loop = asyncio.get_running_loop()
-        stopping = asyncio.Event()
         server = web.Server(
             self._replies.reply, handler_cancellation=True, access_log=None, logger=_quiet, lingering_time=_GRACE_S
         )
+        loop = asyncio.get_running_loop()
         listener = await loop.create_server(server, sock=self._socket, backlog=BACKLOG)
-
-        def stop() -> None:
-            with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(stopping.set)
-
-        begun.set_result(stop)
         try:
-            await stopping.wait()
+            yield
         finally:
             listener.close()
             self._replies.stop()
             for each in server.connections:
                 each.close()
             await server.shutdown(_GRACE_S)
-
-
-def _check_aiohttp() -> None:
-    try:
-        import aiohttp  # noqa: F401
-    except ImportError as error:
-        raise MissingDependencyError(
-            "aiohttp is needed to view", found=str(error), hint="pip install 'tensorkeep[view]'"
-        ) from error
