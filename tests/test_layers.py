@@ -23,8 +23,8 @@ from tests.support.source import (
 )
 
 LAYERS = (
-    *("limits", "paths", "phrases", "markup", "redaction", "errors", "dtypes"),
-    *("on_demand", "buffers", "parallel", "crc32c", "digests", "entries", "collector"),
+    *("limits", "paths", "texts", "markup", "errors", "dtypes"),
+    *("on_demand", "buffers", "parallel", "digests", "entries", "collector"),
     *("transport", "formats", "arrays", "state", "tensors", "layout", "kinds", "scanner"),
     *(
         "checkpoint",

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import cache
 from unittest import mock
 
-from tensorkeep.crc32c import crc32c, masked
+from tensorkeep.digests import crc32c, masked
 from tensorkeep.errors import TensorkeepError
 from tensorkeep.formats.hdf5 import MAGIC, Hdf5File
 from tensorkeep.formats.hdf5.structures import Dialect

@@ -40,7 +40,7 @@ from errno import EFAULT
 from typing import Any, Self
 
 from tensorkeep.limits import MAX_TEXT_LENGTH
-from tensorkeep.redaction import redacted, shown_url
+from tensorkeep.texts import redacted, shown_url
 
 __all__ = [
     "AccessDeniedError",

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from tensorkeep.phrases import listed
+from tensorkeep.texts import listed
 
 __all__ = ["install_as_safetensors"]
 

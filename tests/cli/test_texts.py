@@ -8,7 +8,7 @@ import unicodedata
 import pytest
 
 from tensorkeep.cli.terminal._columns import Column, columns
-from tensorkeep.markup import printable, shape_text, share_text, shortened, size_text
+from tensorkeep.texts import printable, shape_text, share_text, shortened, size_text
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,8 @@ from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME
 from tensorkeep.errors import DtypeError, UnsupportedError
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, PickleLimits
 from tensorkeep.formats.safetensors import SEAL_KEY, Alias, State, emit_state, parse_state
-from tensorkeep.phrases import listed
 from tensorkeep.tensors import LazyTensors, Prepared, Renaming, Selector, TensorView, prepare
+from tensorkeep.texts import listed
 from tensorkeep.transport import join, split
 
 _Path = str | os.PathLike[str]

@@ -22,8 +22,8 @@ from tensorkeep.exporting._target import Target
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, PickleLimits
 from tensorkeep.kinds import Opened, refuse
 from tensorkeep.parallel import ProgressMeter
-from tensorkeep.phrases import listed
 from tensorkeep.tensors import LazyTensor, LazyTensors, Renaming, Selector
+from tensorkeep.texts import listed
 
 _Path = str | os.PathLike[str]
 

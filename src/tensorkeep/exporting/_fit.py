@@ -9,8 +9,8 @@ from tensorkeep.arrays import TensorToWrite
 from tensorkeep.dtypes import ALL_BY_NAME
 from tensorkeep.errors import DtypeError, LimitError, RefusedError
 from tensorkeep.exporting._format import ExportFormat
-from tensorkeep.phrases import counted, listed
 from tensorkeep.tensors.quantized import DEQUANTIZED
+from tensorkeep.texts import counted, listed
 
 _N_LISTED: Final = 20
 

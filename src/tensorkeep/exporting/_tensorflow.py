@@ -14,7 +14,7 @@ from itertools import count
 from typing import Final
 
 from tensorkeep.buffers import Buffer
-from tensorkeep.crc32c import Crc32c
+from tensorkeep.digests import Crc32c
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.exporting._format import Content, ExportFormat, OutputFile, Plan
 from tensorkeep.formats.tensorflow import (

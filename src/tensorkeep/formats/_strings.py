@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from tensorkeep.errors import FormatError
-from tensorkeep.phrases import counted
+from tensorkeep.texts import counted
 
 
 class StringArray(msgspec.Struct, frozen=True, eq=False):

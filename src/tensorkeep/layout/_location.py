@@ -12,7 +12,7 @@ import msgspec
 from tensorkeep.errors import SourceMissingError, UnsupportedError
 from tensorkeep.layout._file_names import index_names, stem_of_index, stem_of_weights, weights_name
 from tensorkeep.paths import is_plain_name
-from tensorkeep.phrases import listed
+from tensorkeep.texts import listed
 from tensorkeep.transport import (
     PendingCommit,
     exists,

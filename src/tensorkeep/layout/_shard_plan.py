@@ -16,7 +16,7 @@ from tensorkeep.errors import UnsupportedError
 from tensorkeep.layout._file_names import index_name, shard_name, weights_name
 from tensorkeep.layout._pieces import Piece, TensorSize, cut, pieces_in_order
 from tensorkeep.paths import is_plain_name
-from tensorkeep.phrases import listed
+from tensorkeep.texts import listed
 
 
 class Shard(msgspec.Struct, frozen=True):

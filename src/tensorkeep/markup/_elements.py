@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Final
 
-from tensorkeep.markup._texts import printable, shortened
+from tensorkeep.texts import printable, shortened
 
 _MAX_CHARS: Final = 300
 """Characters shown of a text; names from files may be as long as a header."""

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from tensorkeep.errors import StateDictMismatchError
-from tensorkeep.phrases import listed
+from tensorkeep.texts import listed
 
 Shape = tuple[int, ...]
 _Item = TypeVar("_Item")

@@ -8,9 +8,9 @@ from typing import Any, Final
 from tensorkeep.checkpoint import open_checkpoint
 from tensorkeep.errors import StateDictMismatchError
 from tensorkeep.kinds import LoadOptions, Opened
-from tensorkeep.phrases import listed
 from tensorkeep.state import Classes, encode_tree, key_text
 from tensorkeep.store import CheckpointStore
+from tensorkeep.texts import listed
 from tensorkeep.transport import Openable
 
 _PARTS: Final[dict[str, tuple[str, ...]]] = {

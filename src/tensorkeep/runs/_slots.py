@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from tensorkeep.arrays import convert_to, is_tensor
 from tensorkeep.errors import StateDictMismatchError
-from tensorkeep.phrases import listed
 from tensorkeep.runs._actions import Action
+from tensorkeep.texts import listed
 
 Array = npt.NDArray[Any]
 

@@ -17,9 +17,9 @@ import paddle
 
 from tensorkeep.arrays import convert_to
 from tensorkeep.errors import StateDictMismatchError
-from tensorkeep.phrases import listed
 from tensorkeep.runs._actions import Action
 from tensorkeep.runs._slots import Array, Slot, as_array, prepare_slots
+from tensorkeep.texts import listed
 
 _SCHEDULE: Final = "LR_Scheduler"
 _MASTER_WEIGHTS: Final = "master_weights"

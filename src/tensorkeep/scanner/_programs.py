@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from tensorkeep.phrases import counted
 from tensorkeep.scanner._content import Content
 from tensorkeep.scanner._findings import FindingLog
+from tensorkeep.texts import counted
 
 _SUFFIXES: Final = (
     *(".py", ".pyc", ".pyo", ".pyd", ".pyx", ".sh"),

@@ -8,8 +8,8 @@ from typing import Final, Literal
 import msgspec
 
 from tensorkeep.markup import folded, page, table
-from tensorkeep.phrases import counted
 from tensorkeep.scanner._sarif import sarif_document
+from tensorkeep.texts import counted
 
 Verdict = Literal["clean", "unknown", "dangerous", "unreadable"]
 """`"clean"`: plain data and tensors; `"unknown"`: names that would be imported, none known to be dangerous;

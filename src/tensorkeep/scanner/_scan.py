@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from tensorkeep.errors import SourceMissingError, TensorkeepError
-from tensorkeep.phrases import listed
 from tensorkeep.scanner._findings import error_text
 from tensorkeep.scanner._report import ScanFinding, ScannedFile, ScanReport
 from tensorkeep.scanner._scan_file import checkpoint_spans, scan_file
+from tensorkeep.texts import listed
 from tensorkeep.transport import (
     ByteRange,
     is_directory,

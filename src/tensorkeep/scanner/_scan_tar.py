@@ -8,12 +8,12 @@ from typing import Final
 import msgspec
 
 from tensorkeep.formats.archives import list_tar
-from tensorkeep.phrases import counted
 from tensorkeep.scanner._content import Content
 from tensorkeep.scanner._findings import FindingLog
 from tensorkeep.scanner._forms import USTAR, USTAR_MARK
 from tensorkeep.scanner._programs import report_programs
 from tensorkeep.scanner._scan_pickles import scan_torch_tar
+from tensorkeep.texts import counted
 
 _TORCH: Final = {"sys_info", "pickle", "storages", "tensors"}
 _FIRST_OF_TORCH: Final = "storages"

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from html import escape
 
 from tensorkeep.checkpoint import open_checkpoint
-from tensorkeep.markup import Markup, element, page, shape_text, size_text
+from tensorkeep.markup import Markup, element, page
 from tensorkeep.measuring import TensorStatistics, statistics
 from tensorkeep.parallel import Progress
-from tensorkeep.phrases import counted
 from tensorkeep.showing._heatmap import heatmap_svg
 from tensorkeep.showing._histogram import histogram_svg
 from tensorkeep.showing._sample import sample_of
 from tensorkeep.showing._treemap import treemap_svg
 from tensorkeep.tensors import LazyTensor, LazyTensors, tensors_html
+from tensorkeep.texts import counted, shape_text, size_text
 from tensorkeep.transport import local_path
 
 

@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
-from tensorkeep.markup import Markup, drawing, element, size_text
-from tensorkeep.phrases import counted
+from tensorkeep.markup import Markup, drawing, element
 from tensorkeep.showing._squares import Box, divided
+from tensorkeep.texts import counted, size_text
 
 _WIDTH: Final = 720
 _HEIGHT: Final = 300

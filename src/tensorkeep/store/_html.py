@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tensorkeep.markup import Markup, page, size_text, table
-from tensorkeep.phrases import counted
+from tensorkeep.markup import Markup, page, table
 from tensorkeep.store._steps import StepListing
+from tensorkeep.texts import counted, size_text
 
 
 def steps_html(root: str, listing: Sequence[StepListing]) -> Markup:

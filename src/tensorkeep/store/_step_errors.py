@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from tensorkeep.errors import SourceMissingError, UnsupportedError
-from tensorkeep.phrases import listed
 from tensorkeep.store._names import step_name
 from tensorkeep.store._retention import Retention, best_steps
 from tensorkeep.store._steps import StepReader, whole_metrics
+from tensorkeep.texts import listed
 
 _N_LISTED = 10
 

@@ -23,9 +23,9 @@ from tensorkeep.errors import (
 from tensorkeep.kinds import OpenOptions
 from tensorkeep.kinds.safetensors import Checkpoint, open_safetensors, with_index
 from tensorkeep.layout import index_name
-from tensorkeep.phrases import listed
 from tensorkeep.store._names import BASE_NAME, step_name, step_of
 from tensorkeep.store._record import StepRecord, read_record
+from tensorkeep.texts import listed
 from tensorkeep.transport import finish_pending_commit, is_remote
 
 Condition = Literal["whole", "damaged", "incomplete", "foreign", "unreadable"]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tensorkeep
-from tensorkeep.crc32c import crc32c, masked
+from tensorkeep.digests import crc32c, masked
 from tensorkeep.errors import FormatError, IntegrityError, RefusedError
 from tensorkeep.formats.tensorflow._snappy import decompress
 from tests.support.formats.crafted_bundle import bundle, entry, header, parted, table, varint, written

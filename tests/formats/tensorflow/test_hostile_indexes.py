@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tensorkeep
-from tensorkeep.crc32c import crc32c, masked
+from tensorkeep.digests import crc32c, masked
 from tensorkeep.errors import FormatError, LimitError, RefusedError, TensorkeepError, UnsupportedError
 from tensorkeep.formats.tensorflow import Bundle, read_bundle
 from tensorkeep.formats.tensorflow._entries import EntryParser

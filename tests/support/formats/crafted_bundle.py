@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from tensorkeep.crc32c import crc32c, masked
+from tensorkeep.digests import crc32c, masked
 
 MAGIC = bytes.fromhex("57fb808b247547db")
 NUMBERS = {"float32": 1, "int32": 3, "string": 7, "int64": 9, "resource": 20, "variant": 21}

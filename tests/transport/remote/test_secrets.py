@@ -15,7 +15,7 @@ import pytest
 import tensorkeep
 from tensorkeep import remote
 from tensorkeep.errors import TensorkeepError
-from tensorkeep.redaction import redacted, shown_url
+from tensorkeep.texts import redacted, shown_url
 from tests.support.remote.fault_server import Fault, FaultServer
 
 SECRETS = ("anna", "pass-w0rd", "sig-123", "token-456")

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 import tensorkeep
-from tensorkeep.markup import size_text
+from tensorkeep.texts import size_text
 
 Look = Callable[..., Page]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tensorkeep.checkpoint.diffing._numbers import NumberDiff
 from tensorkeep.checkpoint.diffing._states import DataDiff
-from tensorkeep.markup import Markup, folded, shape_text, table
-from tensorkeep.phrases import counted
+from tensorkeep.markup import Markup, folded, table
+from tensorkeep.texts import counted, shape_text
 
 Row = tuple[str, ...]
 

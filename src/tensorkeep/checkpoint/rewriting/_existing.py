@@ -9,7 +9,7 @@ from errno import EEXIST
 from tensorkeep.checkpoint.saving import FileNames
 from tensorkeep.errors import DestinationExistsError
 from tensorkeep.kinds import Opened
-from tensorkeep.phrases import listed
+from tensorkeep.texts import listed
 from tensorkeep.transport import exists, is_remote, join, without_secrets
 
 

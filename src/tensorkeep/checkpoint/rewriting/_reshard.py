@@ -34,8 +34,8 @@ from tensorkeep.kinds.registry import find_kind
 from tensorkeep.kinds.safetensors import read_index
 from tensorkeep.layout import Index, parse_size
 from tensorkeep.parallel import Progress, ProgressMeter
-from tensorkeep.phrases import listed
 from tensorkeep.tensors import LazyTensors, Renaming, Selector, check_target, prepare
+from tensorkeep.texts import listed
 from tensorkeep.transport import is_directory, is_remote, listing_cache
 
 _Path = str | os.PathLike[str]

@@ -26,8 +26,8 @@ from tensorkeep.errors import SourceMissingError, as_transport_error
 from tensorkeep.kinds.safetensors import StrayShardWarning, strays_beside
 from tensorkeep.layout import ShardRecord, emit_index
 from tensorkeep.parallel import ProgressMeter, parallel_map
-from tensorkeep.phrases import listed
 from tensorkeep.tensors import Sealing, sealed_head, write_file
+from tensorkeep.texts import listed
 from tensorkeep.transport import Reserved, Transaction, open_source, sync_directory, transaction
 
 _MAX_WRITERS: Final = 4

@@ -19,8 +19,8 @@ from tensorkeep.dtypes import find_dtype
 from tensorkeep.errors import RefusedError, TensorNotFoundError, UnsupportedError
 from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES
 from tensorkeep.layout import parse_size
-from tensorkeep.phrases import counted, listed
 from tensorkeep.tensors import Digesting, LazyTensor, LazyTensors, PlaceholderTensor, Prepared, check_target, prepare
+from tensorkeep.texts import counted, listed
 from tensorkeep.transport import is_remote
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tensorkeep.cli.terminal import Column, Line, columns, replaced_text, shortened, size_text, speed_text
-from tensorkeep.phrases import counted
+from tensorkeep.texts import counted
 
 if TYPE_CHECKING:
     from tensorkeep.conversion import Conversion

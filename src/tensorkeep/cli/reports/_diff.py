@@ -18,7 +18,7 @@ from tensorkeep.cli.terminal import (
     shape_text,
     share_text,
 )
-from tensorkeep.phrases import counted
+from tensorkeep.texts import counted
 
 if TYPE_CHECKING:
     from tensorkeep.checkpoint import DataDiff, Diff, TensorDiff

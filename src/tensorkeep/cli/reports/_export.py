@@ -9,7 +9,7 @@ import msgspec
 
 from tensorkeep.cli.reports._conversion import facts
 from tensorkeep.cli.terminal import Column, Line, columns, replaced_text, size_text, speed_text
-from tensorkeep.phrases import counted, listed
+from tensorkeep.texts import counted, listed
 
 if TYPE_CHECKING:
     from tensorkeep.exporting import Export

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tensorkeep.cli.terminal import Column, Line, Style, columns, printable, shortened
-from tensorkeep.phrases import counted
+from tensorkeep.texts import counted
 
 if TYPE_CHECKING:
     from tensorkeep.scanner import ScanFinding, ScannedFile, ScanReport

@@ -13,8 +13,8 @@ from tensorkeep.dtypes import ALL_BY_NAME
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import FormatError, LimitError, TensorkeepError, UnsupportedError
 from tensorkeep.formats.safetensors import Alias, State, check_owner, check_view, parse_state
-from tensorkeep.phrases import counted
 from tensorkeep.state import Node, container_paths, described, joined, parts_of, plain_values, read_tree
+from tensorkeep.texts import counted
 
 _T = TypeVar("_T")
 

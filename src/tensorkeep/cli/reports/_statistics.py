@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tensorkeep.cli.terminal import Column, Line, Span, columns, printable, share_text, sparkline
-from tensorkeep.phrases import counted, listed
+from tensorkeep.texts import counted, listed
 
 if TYPE_CHECKING:
     from tensorkeep.measuring import TensorStatistics

@@ -24,7 +24,7 @@ from tensorkeep.cli.terminal import (
     size_text,
 )
 from tensorkeep.entries import TensorEntry
-from tensorkeep.phrases import counted
+from tensorkeep.texts import counted
 
 if TYPE_CHECKING:
     from tensorkeep.formats import Digests

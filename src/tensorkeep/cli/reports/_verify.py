@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from tensorkeep.cli.terminal import Line, size_text, speed_text
-from tensorkeep.phrases import counted
+from tensorkeep.texts import counted
 
 if TYPE_CHECKING:
     from tensorkeep.kinds import Finding, Verification

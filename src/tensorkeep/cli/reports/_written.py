@@ -6,7 +6,7 @@ import msgspec
 
 import tensorkeep
 from tensorkeep.cli.terminal import Line, replaced_text, size_text, speed_text
-from tensorkeep.phrases import counted
+from tensorkeep.texts import counted
 
 
 class Written(msgspec.Struct, frozen=True):

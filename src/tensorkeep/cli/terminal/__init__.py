@@ -31,7 +31,7 @@ from tensorkeep.cli.terminal._render import (
 from tensorkeep.cli.terminal._result import Result, json_lines
 from tensorkeep.cli.terminal._sparkline import sparkline
 from tensorkeep.cli.terminal._writing import Writing
-from tensorkeep.markup import printable, shape_text, share_text, shortened, size_text, speed_text
+from tensorkeep.texts import printable, shape_text, share_text, shortened, size_text, speed_text
 
 __all__ = [
     "Column",

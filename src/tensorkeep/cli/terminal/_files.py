@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from tensorkeep.markup import printable
-from tensorkeep.phrases import counted
+from tensorkeep.texts import counted, printable
 from tensorkeep.transport import is_remote
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from tensorkeep.cli.terminal._files import Before
 from tensorkeep.cli.terminal._render import show_error
-from tensorkeep.markup import printable
+from tensorkeep.texts import printable
 from tensorkeep.transport import without_secrets
 
 

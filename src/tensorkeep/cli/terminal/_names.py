@@ -12,7 +12,7 @@ from os.path import commonprefix
 from typing import Final
 
 from tensorkeep.cli.terminal._columns import cells, clipped
-from tensorkeep.markup import printable
+from tensorkeep.texts import printable
 
 _DOTS: Final = "…"
 

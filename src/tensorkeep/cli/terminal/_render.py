@@ -19,7 +19,7 @@ from rich.style import Style as Look
 
 from tensorkeep.cli.terminal._columns import Line, Style
 from tensorkeep.cli.terminal._result import Result, json_lines
-from tensorkeep.markup import printable
+from tensorkeep.texts import printable
 
 _LOOKS: dict[Style, Look | None] = {
     "": None,

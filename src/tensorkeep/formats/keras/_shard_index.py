@@ -12,7 +12,7 @@ from tensorkeep.errors import IndexFileError, IntegrityError, LimitError
 from tensorkeep.formats.keras._names import VARS
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.paths import is_plain_name
-from tensorkeep.phrases import listed
+from tensorkeep.texts import listed
 
 
 class _Document(msgspec.Struct, frozen=True):

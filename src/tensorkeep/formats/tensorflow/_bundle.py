@@ -9,7 +9,7 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from tensorkeep.crc32c import unmasked
+from tensorkeep.digests import unmasked
 from tensorkeep.errors import FormatError, UnsupportedError
 from tensorkeep.formats.protobuf import parse_message
 from tensorkeep.formats.tensorflow._dtypes import BY_NUMBER, STRING, ForeignDType

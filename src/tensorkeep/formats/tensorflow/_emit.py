@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Final
 
-from tensorkeep.crc32c import crc32c, masked
+from tensorkeep.digests import crc32c, masked
 from tensorkeep.formats.protobuf import emit_varint
 from tensorkeep.formats.tensorflow._bundle import BundledTensor
 from tensorkeep.formats.tensorflow._dtypes import BY_NUMBER

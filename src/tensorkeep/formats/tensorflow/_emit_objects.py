@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from tensorkeep.crc32c import Crc32c, masked
+from tensorkeep.digests import Crc32c, masked
 from tensorkeep.formats.protobuf import emit_varint
 from tensorkeep.formats.tensorflow._names import VALUE, key_of
 

@@ -6,8 +6,7 @@ from itertools import pairwise
 from typing import Final, Literal
 
 from tensorkeep.buffers import Buffer
-from tensorkeep.crc32c import Crc32c, unmasked
-from tensorkeep.digests import Algorithm, Hasher
+from tensorkeep.digests import Algorithm, Crc32c, Hasher, unmasked
 from tensorkeep.errors import FormatError
 from tensorkeep.formats.protobuf import parse_varint
 

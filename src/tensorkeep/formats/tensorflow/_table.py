@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from tensorkeep.crc32c import crc32c, unmasked
+from tensorkeep.digests import crc32c, unmasked
 from tensorkeep.errors import FormatError, LimitError
 from tensorkeep.formats.protobuf import parse_varint
 from tensorkeep.formats.tensorflow._snappy import decompress

@@ -19,9 +19,9 @@ from tensorkeep.integrations.lightning._configs import CONFIGS, config_as_data
 from tensorkeep.integrations.lightning._library import named_class
 from tensorkeep.integrations.lightning._values import ATTRIBUTE_DICTS, class_as_data, is_known_class
 from tensorkeep.kinds.pickles import PickleFile, key_text
-from tensorkeep.phrases import listed
 from tensorkeep.scanner import scan
 from tensorkeep.state import NamedData, decode_tree, encode_tree, joined
+from tensorkeep.texts import listed
 
 _LEFT_OUT: Final = object()
 """Marks an unknown object until its container leaves it out."""

@@ -31,7 +31,7 @@ from tensorkeep.integrations.transformers._ties import tie_again
 from tensorkeep.integrations.transformers._weights import SHARD_SIZE, weights_with_digests
 from tensorkeep.kinds import refuse
 from tensorkeep.layout import parse_size
-from tensorkeep.phrases import listed
+from tensorkeep.texts import listed
 from tensorkeep.transport import is_remote
 
 _N_LISTED: Final = 10

@@ -17,8 +17,8 @@ from tensorkeep.jax.trees._fit import fits, form_of, words_for_leaf
 from tensorkeep.jax.trees._libraries import in_own_libraries
 from tensorkeep.jax.trees._placements import Placement, placement_of, sharding_within, shardings_below
 from tensorkeep.jax.trees._saved import MISSING, Saved
-from tensorkeep.phrases import listed
 from tensorkeep.state import joined, text_of_key
+from tensorkeep.texts import listed
 
 _N_LISTED: Final = 20
 """Names in a message."""

@@ -8,8 +8,8 @@ import jax
 
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.jax.trees._branches import Branches
-from tensorkeep.phrases import listed
 from tensorkeep.state import text_of_key, words_for
+from tensorkeep.texts import listed
 
 Placement = Any
 """A `jax.sharding.Sharding` or `jax.Device`; None for jax's default."""

@@ -18,8 +18,8 @@ from tensorkeep.formats.arrow import (
     read_document,
     string_array,
 )
-from tensorkeep.phrases import counted
 from tensorkeep.tensors import c_strides
+from tensorkeep.texts import counted
 from tensorkeep.transport import ByteRange, ByteSource, JoinedSource
 
 _TYPES_KEY: Final = "arrow.types"

@@ -13,8 +13,8 @@ from tensorkeep.kinds.base._checks import Checks, combined, names_to_check
 from tensorkeep.kinds.base._convertible import LeftOut
 from tensorkeep.kinds.base._opened import Opened
 from tensorkeep.kinds.base._weight_map import refuse_disagreement
-from tensorkeep.phrases import counted, listed
 from tensorkeep.tensors import LazyTensor
+from tensorkeep.texts import counted, listed
 from tensorkeep.transport import ByteSource, split
 
 

@@ -8,8 +8,8 @@ from typing import Literal
 import msgspec
 
 from tensorkeep.errors import IntegrityError, SourceMissingError, TensorkeepError
-from tensorkeep.markup import page, size_text, table
-from tensorkeep.phrases import counted, listed
+from tensorkeep.markup import page, table
+from tensorkeep.texts import counted, listed, size_text
 
 Kind = Literal[
     "missing",

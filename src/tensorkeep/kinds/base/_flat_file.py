@@ -31,8 +31,8 @@ from tensorkeep.kinds.base._kind import Files, Kind
 from tensorkeep.kinds.base._opened import Opened
 from tensorkeep.kinds.base._options import OpenOptions
 from tensorkeep.kinds.base._place import Place
-from tensorkeep.phrases import counted
 from tensorkeep.tensors import ChunkedReader, Layout, LazyTensor, StridedReader, TensorReader, c_strides
+from tensorkeep.texts import counted
 from tensorkeep.transport import ByteSource, split
 
 _FOREIGN: Final = frozenset(dtype.name for dtype in FOREIGN_DTYPES)

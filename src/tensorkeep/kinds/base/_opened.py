@@ -21,7 +21,6 @@ from tensorkeep.kinds.base._convertible import LeftOut, NestedData, StoredView
 from tensorkeep.kinds.base._options import LoadOptions
 from tensorkeep.layout import Index
 from tensorkeep.markup import folded, table
-from tensorkeep.phrases import counted
 from tensorkeep.tensors import (
     LazyTensor,
     LazyTensors,
@@ -32,6 +31,7 @@ from tensorkeep.tensors import (
     selectors_of,
     tensors_html,
 )
+from tensorkeep.texts import counted
 from tensorkeep.transport import ByteSource
 
 

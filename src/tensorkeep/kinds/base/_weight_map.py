@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from tensorkeep.errors import IntegrityError, SourceMissingError
-from tensorkeep.phrases import listed
+from tensorkeep.texts import listed
 from tensorkeep.transport import exists, join
 
 _SHOWN: Final = 10

@@ -28,8 +28,8 @@ from tensorkeep.kinds.pickles import (
     views_of,
 )
 from tensorkeep.parallel import Progress
-from tensorkeep.phrases import counted
 from tensorkeep.tensors import LazyTensor, Selector, Ties, chooser, load_with_progress, nothing_chosen, selectors_of
+from tensorkeep.texts import counted
 from tensorkeep.transport import ByteSource
 
 _MAX_HOLES: Final = 1_000_000

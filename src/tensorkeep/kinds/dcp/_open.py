@@ -20,8 +20,8 @@ from tensorkeep.kinds.dcp._location import DistributedLocation
 from tensorkeep.kinds.dcp._metadata import SavedState, merged, saved_state
 from tensorkeep.kinds.dcp._shards import state_of_shards
 from tensorkeep.kinds.pickles import pickle_over
-from tensorkeep.phrases import listed
 from tensorkeep.tensors import LazyTensor, PlacedPiece, assemble
+from tensorkeep.texts import listed
 from tensorkeep.transport import Backend, ByteSource, join, open_source
 
 _TORCH: Final = "torch.distributed.checkpoint."

@@ -12,7 +12,7 @@ from tensorkeep.kinds.base import Files, Kind, OpenOptions, Place
 from tensorkeep.kinds.gguf._file import GgufFile
 from tensorkeep.kinds.gguf._location import SUFFIX, find_gguf
 from tensorkeep.parallel import parallel_for_each
-from tensorkeep.phrases import listed
+from tensorkeep.texts import listed
 from tensorkeep.transport import ByteSource, join, open_source, split
 
 _NAME: Final = "a GGUF file"

@@ -8,7 +8,7 @@ from typing import Final
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats.gguf import MAGIC, shard_names, stem_of_shard
 from tensorkeep.kinds.base import Place
-from tensorkeep.phrases import listed
+from tensorkeep.texts import listed
 from tensorkeep.transport import join
 
 SUFFIX: Final = ".gguf"

@@ -17,9 +17,9 @@ from tensorkeep.formats.orbax import Leaf, Step
 from tensorkeep.kinds.base import LoadOptions, NestedData, Opened, TensorLeaf
 from tensorkeep.kinds.orbax._folder import FolderSource
 from tensorkeep.kinds.orbax._items import OpenedItem, built
-from tensorkeep.phrases import counted
 from tensorkeep.state import NamedData
 from tensorkeep.tensors import LazyTensor, chooser, nothing_chosen, selectors_of
+from tensorkeep.texts import counted
 from tensorkeep.transport import ByteSource
 
 _NOTHING: Final = object()

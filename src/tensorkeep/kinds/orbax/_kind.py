@@ -20,7 +20,7 @@ from tensorkeep.kinds.orbax._location import (
     items_of,
     read_step,
 )
-from tensorkeep.phrases import listed
+from tensorkeep.texts import listed
 from tensorkeep.transport import is_remote
 
 _ENGINE: Final = "tensorstore"

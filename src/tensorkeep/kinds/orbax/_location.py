@@ -13,7 +13,7 @@ from tensorkeep.errors import FormatError, IntegrityError, SourceMissingError, U
 from tensorkeep.formats.orbax import Step, parse_step
 from tensorkeep.kinds.base import Place
 from tensorkeep.limits import MAX_HEADER_NBYTES
-from tensorkeep.phrases import listed
+from tensorkeep.texts import listed
 from tensorkeep.transport import ByteRange, is_remote, join, list_names, open_source
 
 TREE: Final = "_METADATA"

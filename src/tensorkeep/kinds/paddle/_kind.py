@@ -19,7 +19,7 @@ from tensorkeep.formats.paddle import (
 from tensorkeep.formats.pickles import read_pickle
 from tensorkeep.kinds.base import Files, FlatFile, Kind, OpenOptions, Place
 from tensorkeep.limits import MAX_INDEX_NBYTES
-from tensorkeep.phrases import listed
+from tensorkeep.texts import listed
 from tensorkeep.transport import ByteRange, exists, join, open_source, split
 
 _NAME: Final = "a file of PaddlePaddle parameters"

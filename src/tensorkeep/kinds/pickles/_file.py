@@ -43,7 +43,6 @@ from tensorkeep.kinds.pickles._select import NOTHING, selected
 from tensorkeep.kinds.pickles._ties import copied_value, refuse_shared
 from tensorkeep.kinds.pickles._tree import copy_tree
 from tensorkeep.parallel import Progress
-from tensorkeep.phrases import counted
 from tensorkeep.tensors import (
     LazyTensor,
     LazyTensors,
@@ -51,6 +50,7 @@ from tensorkeep.tensors import (
     TensorView,
     Ties,
 )
+from tensorkeep.texts import counted
 from tensorkeep.transport import ByteSource, open_source, split
 
 _FORMS: Final[dict[Form, str]] = {

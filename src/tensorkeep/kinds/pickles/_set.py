@@ -37,8 +37,8 @@ from tensorkeep.kinds.pickles._open import pickle_over
 from tensorkeep.kinds.safetensors import read_index
 from tensorkeep.layout import Index
 from tensorkeep.parallel import Progress, ProgressMeter
-from tensorkeep.phrases import counted
 from tensorkeep.tensors import LazyTensor, LazyTensors, Selector, TensorView, Ties
+from tensorkeep.texts import counted
 from tensorkeep.transport import ByteSource, join, open_source, split
 
 _Joining: TypeAlias = tuple[dict[Any, Any], list[tuple[str, dict[Any, Any]]]]

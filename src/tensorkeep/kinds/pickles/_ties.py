@@ -18,8 +18,8 @@ from tensorkeep.kinds.pickles._load import Replacement
 from tensorkeep.kinds.pickles._records import LazyRecords, extent_of, tensor_of
 from tensorkeep.kinds.pickles._tree import Copy, copy_tree
 from tensorkeep.parallel import ProgressMeter
-from tensorkeep.phrases import listed
 from tensorkeep.tensors import Elements, LazyTensor, TensorReader, load_together, overlapping, with_common_elements
+from tensorkeep.texts import listed
 
 _TENSORS = frozenset({TensorRecord, StorageRecord, StorageView})
 

@@ -20,8 +20,8 @@ from tensorkeep.kinds.safetensors._examine import Examination
 from tensorkeep.kinds.safetensors._file import TensorFile
 from tensorkeep.kinds.safetensors._saved import SavedTensors
 from tensorkeep.layout import Index, Location, Piece, pieces_in_order, reach_of
-from tensorkeep.phrases import counted
 from tensorkeep.tensors import AssembledReader, LazyTensor, PlacedPiece, Reader, assemble
+from tensorkeep.texts import counted
 from tensorkeep.transport import ByteSource
 
 

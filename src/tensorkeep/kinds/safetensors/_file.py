@@ -30,8 +30,8 @@ from tensorkeep.kinds.safetensors._aliases import names_of, sharing_of
 from tensorkeep.kinds.safetensors._digests import digest_checks
 from tensorkeep.kinds.safetensors._saved import SavedTensors
 from tensorkeep.parallel import Progress
-from tensorkeep.phrases import counted
 from tensorkeep.tensors import LazyTensor, TensorReader
+from tensorkeep.texts import counted
 from tensorkeep.transport import Backend, ByteRange, ByteSource, Openable, VerifyingSource, open_source
 
 _USUAL: Final = OpenOptions()

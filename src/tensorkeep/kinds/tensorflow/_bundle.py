@@ -29,7 +29,6 @@ from tensorkeep.kinds.base import Checks, Opened, OpenOptions, names_to_check
 from tensorkeep.kinds.tensorflow._checks import checks_of
 from tensorkeep.kinds.tensorflow._files import BundleFiles
 from tensorkeep.kinds.tensorflow._location import BundleLocation
-from tensorkeep.phrases import counted
 from tensorkeep.tensors import (
     Layout,
     LazyTensor,
@@ -40,6 +39,7 @@ from tensorkeep.tensors import (
     assemble,
     c_strides,
 )
+from tensorkeep.texts import counted
 from tensorkeep.transport import ByteSource
 
 _VARIABLES: Final = "tensorflow.variables"

@@ -12,7 +12,7 @@ from tensorkeep.kinds.base import Checks, Files, Kind, OpenOptions
 from tensorkeep.kinds.tensorflow._bundle import TensorBundle
 from tensorkeep.kinds.tensorflow._files import open_files
 from tensorkeep.kinds.tensorflow._location import PROGRAM_FILES, BundleLocation, find_bundle
-from tensorkeep.phrases import listed
+from tensorkeep.texts import listed
 from tensorkeep.transport import exists
 
 

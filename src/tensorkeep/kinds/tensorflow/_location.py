@@ -9,7 +9,7 @@ import msgspec
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats.tensorflow import INDEX_SUFFIX, MAX_STATE_NBYTES, STATE_FILE, is_table, latest_in, stem_of
 from tensorkeep.kinds.base import Place
-from tensorkeep.phrases import listed
+from tensorkeep.texts import listed
 from tensorkeep.transport import ByteRange, exists, join, open_source, split
 
 _SAVED_MODEL: Final = "saved_model.pb"

@@ -8,7 +8,7 @@ import msgspec
 
 from tensorkeep.errors import TensorNotFoundError
 from tensorkeep.merging.lora._settings import LoraSettings, ends_with
-from tensorkeep.phrases import counted, listed
+from tensorkeep.texts import counted, listed
 
 _PREFIX = "base_model.model."
 _ENDS = {

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from tensorkeep.formats.arrow import MAGIC, is_message, is_plain_r, read_document
-from tensorkeep.phrases import listed
 from tensorkeep.scanner._content import Content
 from tensorkeep.scanner._findings import FindingLog
 from tensorkeep.scanner.models._base import ModelForm
+from tensorkeep.texts import listed
 
 
 def _is_arrow(content: Content) -> bool:

@@ -6,10 +6,10 @@ from typing import Final
 
 from tensorkeep.formats.onnx import MAGICS, OnnxModel, is_onnx, parse_onnx
 from tensorkeep.paths import is_inside
-from tensorkeep.phrases import listed
 from tensorkeep.scanner._content import Content
 from tensorkeep.scanner._findings import FindingLog
 from tensorkeep.scanner.models._base import ModelForm
+from tensorkeep.texts import listed
 
 _SUFFIX: Final = ".onnx"
 _MAX_NAME_LENGTH: Final = 200

@@ -8,10 +8,10 @@ from typing import Final
 
 from tensorkeep.formats import SNIFF_NBYTES
 from tensorkeep.formats.openvino import begins_like_openvino, parse_openvino
-from tensorkeep.phrases import listed
 from tensorkeep.scanner._content import Content
 from tensorkeep.scanner._findings import FindingLog
 from tensorkeep.scanner.models._base import ModelForm
+from tensorkeep.texts import listed
 from tensorkeep.transport import is_remote
 
 _WEIGHTS, _MODEL = ".bin", ".xml"

@@ -24,7 +24,6 @@ from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import IntegrityError
 from tensorkeep.limits import ARENA_NBYTES, COPIED_BY_ONE_NBYTES, PACK_NBYTES
 from tensorkeep.parallel import parallel_for_each
-from tensorkeep.phrases import listed
 from tensorkeep.tensors.indexing import (
     Axis,
     CoverFault,
@@ -38,6 +37,7 @@ from tensorkeep.tensors.indexing import (
 from tensorkeep.tensors.lazy._joined_plan import joined_plan
 from tensorkeep.tensors.lazy._lazy import LazyTensor
 from tensorkeep.tensors.readers import RUN_LENGTH, Planned, TensorReader, put_block
+from tensorkeep.texts import listed
 from tensorkeep.transport import ByteRange, ByteSource, JoinedSource
 
 Array = npt.NDArray[Any]

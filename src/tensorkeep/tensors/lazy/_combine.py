@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tensorkeep.errors import TensorNotFoundError
-from tensorkeep.phrases import counted, listed
 from tensorkeep.tensors.lazy._computed import Scope, computed_tensor
 from tensorkeep.tensors.lazy._mapping import LazyTensors, TensorView
 from tensorkeep.tensors.lazy._name_patterns import Selector, selectors_of
+from tensorkeep.texts import counted, listed
 
 
 def combine(

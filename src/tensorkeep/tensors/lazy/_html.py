@@ -8,11 +8,11 @@ from itertools import islice
 from typing import Final
 
 from tensorkeep.arrays import ArrayT
-from tensorkeep.markup import Markup, folded, page, shape_text, size_text, table
-from tensorkeep.markup import share_text as share
-from tensorkeep.phrases import counted
+from tensorkeep.markup import Markup, folded, page, table
 from tensorkeep.tensors.lazy._dir import names_for_people
 from tensorkeep.tensors.lazy._lazy import LazyTensor
+from tensorkeep.texts import counted, shape_text, size_text
+from tensorkeep.texts import share_text as share
 
 _OPEN_UP_TO: Final = 20
 """Tensors up to which the table is open."""

@@ -10,7 +10,7 @@ from tensorkeep.arrays import ArrayT, TensorToWrite
 from tensorkeep.arrays.elements import known_dtype
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError, SelectionError
-from tensorkeep.markup import page, shape_text, size_text
+from tensorkeep.markup import page
 from tensorkeep.tensors.indexing import parse_index, shard_range
 from tensorkeep.tensors.lazy._dir import names_for_people
 from tensorkeep.tensors.readers import (
@@ -20,6 +20,7 @@ from tensorkeep.tensors.readers import (
     cast_target,
     reads_blocks,
 )
+from tensorkeep.texts import shape_text, size_text
 from tensorkeep.transport import ByteRange, ByteSource
 
 _NO_MARKS: Final[Mapping[str, Any]] = {}

@@ -10,7 +10,6 @@ from tensorkeep.arrays import ArrayT
 from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import TensorNotFoundError
 from tensorkeep.formats.safetensors import State
-from tensorkeep.phrases import counted
 from tensorkeep.tensors.lazy._computed import Scope, computed_tensor
 from tensorkeep.tensors.lazy._lazy import LazyTensor
 from tensorkeep.tensors.lazy._name_patterns import (
@@ -24,6 +23,7 @@ from tensorkeep.tensors.lazy._name_patterns import (
 from tensorkeep.tensors.lazy._named import NamedTensors
 from tensorkeep.tensors.lazy._renamed_state import parts_in, renamed_state
 from tensorkeep.tensors.readers import cast_target
+from tensorkeep.texts import counted
 
 _N_IN_REPR = 3
 

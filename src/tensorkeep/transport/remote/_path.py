@@ -11,7 +11,7 @@ import msgspec
 from tensorkeep.buffers import Buffer
 from tensorkeep.errors import AccessDeniedError, SourceChangedError, SourceMissingError, UnsupportedError
 from tensorkeep.limits import WRITE_NBYTES
-from tensorkeep.redaction import shown_url
+from tensorkeep.texts import shown_url
 from tensorkeep.transport.remote._stores import store_and_path, store_over
 from tensorkeep.transport.remote.libraries import ObstoreStore
 from tensorkeep.transport.remote.objects import (

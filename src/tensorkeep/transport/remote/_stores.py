@@ -11,7 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 from weakref import WeakValueDictionary
 
 from tensorkeep.errors import UnsupportedError
-from tensorkeep.redaction import redacted, shown_url
+from tensorkeep.texts import redacted, shown_url
 from tensorkeep.transport.remote.http import Connections, HttpStore, HubStore, basic
 from tensorkeep.transport.remote.libraries import FsspecStore, ObstoreStore, import_fsspec, import_obstore
 from tensorkeep.transport.remote.objects import RemoteStore, base_and_path, is_well_formed, scheme_of

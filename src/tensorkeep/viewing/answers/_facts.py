@@ -11,7 +11,7 @@ import msgspec
 
 from tensorkeep.errors import TensorkeepError
 from tensorkeep.kinds import Opened
-from tensorkeep.markup import shortened
+from tensorkeep.texts import shortened
 from tensorkeep.transport import (
     ByteRange,
     is_directory,

@@ -13,10 +13,9 @@ import numpy as np
 
 from tensorkeep.arrays import EncodedObject
 from tensorkeep.formats.pickles import CompositeRecord, Unknown, short_repr
-from tensorkeep.markup import shape_text, shortened
-from tensorkeep.phrases import counted
 from tensorkeep.state import NamedData
 from tensorkeep.tensors import LazyTensor
+from tensorkeep.texts import counted, shape_text, shortened
 from tensorkeep.viewing._query import QueryError
 
 _MAX_CHILDREN: Final = 500

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tensorkeep.kinds import Opened
-from tensorkeep.markup import shortened
 from tensorkeep.tensors import LazyTensor
+from tensorkeep.texts import shortened
 from tensorkeep.viewing._json import number
 
 _MAX_CHARS: Final = 1000

@@ -11,7 +11,7 @@ import typer
 import tensorkeep
 from tensorkeep.cli.reports import AccessLog, served_line
 from tensorkeep.cli.terminal import show, show_warning, size_text
-from tensorkeep.phrases import counted
+from tensorkeep.texts import counted
 
 if TYPE_CHECKING:
     from tensorkeep.server import Server

@@ -10,7 +10,7 @@ import tensorkeep
 from tensorkeep.cli.inputs import AsJson, Greatest, Monitor, Store, rules_of
 from tensorkeep.cli.terminal import Column, Line, Style, columns, printable, shortened, show_result, size_text
 from tensorkeep.errors import SourceMissingError
-from tensorkeep.phrases import listed
+from tensorkeep.texts import listed
 
 if TYPE_CHECKING:
     from tensorkeep.store import Condition, StepListing

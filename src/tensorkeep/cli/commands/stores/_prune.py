@@ -10,7 +10,7 @@ import typer
 import tensorkeep
 from tensorkeep.cli.inputs import AsJson, Greatest, KeepBest, KeepEvery, KeepLast, Monitor, Store, rules_of
 from tensorkeep.cli.terminal import Line, printable, show_result
-from tensorkeep.phrases import counted, listed
+from tensorkeep.texts import counted, listed
 
 _N_LISTED = 20
 

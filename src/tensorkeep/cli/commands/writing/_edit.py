@@ -10,7 +10,7 @@ import tensorkeep
 from tensorkeep.cli.inputs import AsJson, Rename, Rewritten, pairs_of
 from tensorkeep.cli.terminal import json_lines, reporting_interrupt, show, show_text
 from tensorkeep.errors import RefusedError
-from tensorkeep.phrases import listed
+from tensorkeep.texts import listed
 
 
 def edit(

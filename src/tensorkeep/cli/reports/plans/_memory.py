@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from tensorkeep.cli.terminal import Column, Line, columns, printable, size_text
-from tensorkeep.phrases import counted
+from tensorkeep.texts import counted
 
 if TYPE_CHECKING:
     from tensorkeep.tensors import MemoryUse

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from tensorkeep.cli.terminal import Column, Line, columns, printable
-from tensorkeep.phrases import listed
+from tensorkeep.texts import listed
 
 if TYPE_CHECKING:
     from tensorkeep.tensors import ReadPlan

@@ -14,7 +14,7 @@ import msgspec
 
 from tensorkeep.dtypes import ALL_BY_NAME
 from tensorkeep.formats.pickles.values._payload import Payload
-from tensorkeep.phrases import counted
+from tensorkeep.texts import counted
 
 LabelKind = Literal["dtype", "device", "layout", "qscheme", "memory_format"]
 

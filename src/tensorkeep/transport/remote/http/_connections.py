@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from tensorkeep.errors import TransientError, TransportError
-from tensorkeep.redaction import shown_url
+from tensorkeep.texts import shown_url
 from tensorkeep.transport.remote.http._min_throughput import ThroughputGuard
 
 if TYPE_CHECKING:

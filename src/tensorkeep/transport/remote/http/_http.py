@@ -10,7 +10,7 @@ from urllib.parse import quote, urljoin, urlsplit
 import msgspec
 
 from tensorkeep.errors import AccessDeniedError, SourceMissingError, TransientError, TransportError
-from tensorkeep.redaction import shown_url
+from tensorkeep.texts import shown_url
 from tensorkeep.transport.remote.http._connections import Answer, Connections
 from tensorkeep.transport.remote.http._multipart import Parts, boundary_of
 from tensorkeep.transport.remote.objects import (

@@ -15,7 +15,7 @@ from tensorkeep.errors import (
     TransientError,
     TransportError,
 )
-from tensorkeep.redaction import redacted, shown_url
+from tensorkeep.texts import redacted, shown_url
 from tensorkeep.transport.remote.objects import (
     Body,
     Chunks,

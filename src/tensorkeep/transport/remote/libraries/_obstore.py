@@ -17,7 +17,7 @@ from tensorkeep.errors import (
     TransportError,
 )
 from tensorkeep.parallel import LibraryThreads
-from tensorkeep.redaction import redacted, shown_url
+from tensorkeep.texts import redacted, shown_url
 from tensorkeep.transport.remote.libraries._push_stream import send_through
 from tensorkeep.transport.remote.objects import (
     Body,

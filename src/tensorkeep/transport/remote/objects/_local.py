@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 from tensorkeep.errors import UnsupportedError
-from tensorkeep.redaction import shown_url
+from tensorkeep.texts import shown_url
 from tensorkeep.transport.remote.objects._urls import is_url
 
 _FILE_URL: Final = "file://"

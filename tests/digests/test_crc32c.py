@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tensorkeep.crc32c import Crc32c, crc32c, masked, unmasked
-from tensorkeep.digests import CRC32C
+from tensorkeep.digests import CRC32C, Crc32c, crc32c, masked, unmasked
 
 RANDOM = np.random.default_rng(7)
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     Units: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 
-__all__ = ["Crc32c", "crc32c", "masked", "unmasked"]
-
 _POLYNOMIAL: Final = 0x82F63B78
 """P without its first term, lowest bit first, as the bits of a byte come."""
 

@@ -1,7 +1,4 @@
-"""Checksums of bytes: BLAKE3, which files of ours carry, and the algorithms of other formats.
-
-BLAKE3 is cryptographic, and about four times as fast on one core as SHA-256 where that has instructions of its own.
-"""
+"""BLAKE3, and the algorithms of other formats, as values that say how bytes are summed."""
 
 from __future__ import annotations
 
@@ -13,26 +10,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from tensorkeep.buffers import Buffer
-from tensorkeep.crc32c import Crc32c
+from tensorkeep.digests._crc32c import Crc32c
 from tensorkeep.parallel import LibraryThreads, may_start
 
 if TYPE_CHECKING:
     from blake3 import blake3
-
-__all__ = [
-    "BLAKE3",
-    "CRC32",
-    "CRC32C",
-    "DIGEST_NBYTES",
-    "NO_DIGEST",
-    "SHA1",
-    "SHA256",
-    "Algorithm",
-    "Hasher",
-    "digest_of",
-    "digest_of_text_with",
-    "new_hasher",
-]
 
 DIGEST_NBYTES: Final = 32
 """Bytes of a digest."""
