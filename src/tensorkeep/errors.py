@@ -283,6 +283,11 @@ class TransportError(TensorkeepError, OSError):
 class SourceMissingError(TransportError, FileNotFoundError):
     """There is no file at that path."""
 
+    @classmethod
+    def at(cls, path: str, hint: str | None = None) -> Self:
+        """Return the error for a local path, worded as Python words it."""
+        return cls(f"No such file or directory: {path}", path=path, hint=hint)
+
 
 class AccessDeniedError(TransportError, PermissionError):
     """The user lacks permission to read or write there."""

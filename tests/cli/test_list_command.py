@@ -112,7 +112,7 @@ def test_nothing_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> No
 
     code, out, err = call(capsys, tmp_path / "none")
     assert (code, out) == (2, "")
-    assert err.startswith("error: no such store")
+    assert err.startswith("error: No such file or directory: ")
 
 
 def test_the_command_as_users_run_it(run: Any, root: Path) -> None:

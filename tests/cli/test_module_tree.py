@@ -6,8 +6,8 @@ from math import prod
 
 import pytest
 
-from tensorkeep.cli.reports._module_tree import Branch, tree_of
-from tensorkeep.cli.reports._report import Order, natural_key
+from tensorkeep.cli.reports.inspecting._module_tree import Branch, tree_of
+from tensorkeep.cli.reports.inspecting._report import Order, natural_key
 from tensorkeep.entries import TensorEntry
 
 

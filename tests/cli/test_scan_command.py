@@ -84,7 +84,7 @@ def test_what_is_missing_cannot_be_answered(run: Any, tmp_path: Path) -> None:
     (tmp_path / "dangling").symlink_to("nowhere.pt")
 
     for name, message in {
-        "missing.pt": "error: no such file or directory (missing.pt)\n",
+        "missing.pt": "error: No such file or directory: missing.pt\n",
         "dangling": "error: a link to a file that does not exist (dangling): found nowhere.pt\n",
         "empty": "error: no files in the directory (empty). Check the path\n",
     }.items():

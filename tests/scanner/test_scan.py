@@ -551,7 +551,7 @@ def test_nothing_there(tmp_path: Path) -> None:
     (tmp_path / "empty" / "below").mkdir(parents=True)
     (tmp_path / "dangling").symlink_to("nowhere.pt")
     for name, message in {
-        "missing.pt": "no such file or directory",
+        "missing.pt": "No such file or directory: .*missing.pt",
         "dangling": "a link to a file that does not exist .*found nowhere.pt",
         "empty": "no files in the directory",
     }.items():

@@ -91,7 +91,7 @@ def test_told_to_prune_a_save_replaces_the_rules(root: Path) -> None:
 
 
 def test_prune(root: Path) -> None:
-    with pytest.raises(SourceMissingError, match="no such store"):
+    with pytest.raises(SourceMissingError, match="No such file or directory"):
         store(root, keep_last=1).prune()
     save(root, *range(5), keep_last=None)
     before = sorted(root.iterdir())

@@ -139,7 +139,7 @@ def _files_of(root: str) -> Iterator[tuple[str, bool]]:
     elif os.path.islink(root):
         raise SourceMissingError("a link to a file that does not exist", path=root, found=os.readlink(root))
     else:
-        raise SourceMissingError("no such file or directory", path=root, hint=_names_like(root))
+        raise SourceMissingError.at(root, hint=_names_like(root))
 
 
 def _names_like(root: str) -> str | None:

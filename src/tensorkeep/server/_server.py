@@ -89,8 +89,10 @@ class Server(InThread):
         check_aiohttp("serve")
         root = os.path.abspath(local_path(directory, hint="Fetch what is there first"))
         with as_transport_error("could not serve the directory", root):
+            if not os.path.exists(root):
+                raise SourceMissingError.at(os.fspath(directory))
             if not os.path.isdir(root):
-                raise SourceMissingError("no directory to serve", path=os.fspath(directory))
+                raise SourceMissingError("not a directory", path=os.fspath(directory), found="a file")
             os.listdir(root)
         _check_numbers(port, connections, patience_s)
         self.connections = affordable_connections(connections)

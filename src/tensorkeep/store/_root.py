@@ -25,4 +25,4 @@ def resolve_root(given: str | os.PathLike[str]) -> str:
 def require_store(root: str) -> None:
     """Refuse a directory that does not exist."""
     if not os.path.isdir(root):
-        raise SourceMissingError("no such store", path=root, found="not a directory")
+        raise SourceMissingError.at(root)

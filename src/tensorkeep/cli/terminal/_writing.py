@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from tensorkeep.cli.terminal._files import Before
 from tensorkeep.cli.terminal._interrupt import reporting_interrupt
-from tensorkeep.cli.terminal._render import ask
+from tensorkeep.cli.terminal._render import ask, progress_bar
 from tensorkeep.errors import DestinationExistsError
 
 _Result = TypeVar("_Result")
@@ -50,6 +50,15 @@ class Writing:
         if before.is_known:
             self.replaced = before.replaced()
         return result
+
+    def run_shown(self, doing: str, write: Callable[..., _Result]) -> _Result:
+        """Call a function of the library that takes `overwrite` and `progress`, behind a progress bar."""
+
+        def attempt(overwrite: bool) -> _Result:
+            with progress_bar(doing) as progress:
+                return write(overwrite=overwrite, progress=progress)
+
+        return self.run(attempt)
 
     def _timed(self, write: Callable[[bool], _Result], *, overwrite: bool) -> _Result:
         start = perf_counter()

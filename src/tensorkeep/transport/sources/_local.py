@@ -154,7 +154,7 @@ def _open_regular(path: str) -> int:
             raise TransportError("not a regular file", path=path, expected="a file", found="a directory")
         fd = os.open(path, flags)
     except FileNotFoundError:
-        raise SourceMissingError(f"No such file or directory: {path}", path=path, hint=_near(path)) from None
+        raise SourceMissingError.at(path, hint=_near(path)) from None
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise TransportError("not a regular file", path=path, expected="a file", found="a pipe, a socket or a device")

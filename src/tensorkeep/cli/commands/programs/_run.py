@@ -50,5 +50,5 @@ def run(
     safetensors package need not be installed. For programs that start other Python processes, see install-hook.
     """
     if not module and not os.path.exists(program):
-        raise SourceMissingError(f"No such file or directory: {program}", path=program)
+        raise SourceMissingError.at(program)
     return Program(program, arguments or [], module)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import Annotated
 
 import typer
 
@@ -25,10 +26,7 @@ from tensorkeep.cli.inputs import (
     size_of,
 )
 from tensorkeep.cli.reports import Converted
-from tensorkeep.cli.terminal import Writing, progress_bar, show_result
-
-if TYPE_CHECKING:
-    from tensorkeep.conversion import Conversion
+from tensorkeep.cli.terminal import Writing, show_result
 
 
 def convert(
@@ -82,31 +80,25 @@ def convert(
     be repeated.
     """
     renaming = pairs_of(rename, "--rename", "OLD=NEW")
-    write = tensorkeep.convert  # import everything before the clock starts
-
-    def attempt(overwrite: bool) -> Conversion:
-        with progress_bar("converting") as progress:
-            return write(
-                sources,
-                destination,
-                max_shard_size=size_of(max_shard_size),
-                drop_unknown=drop_unknown,
-                select=select,
-                drop=drop,
-                rename=renaming or None,
-                strip_prefix=strip_prefix,
-                dequantize=dequantize,
-                cast=cast,
-                variant=variant,
-                engine=engine,
-                output_variant=output_variant,
-                share_views=share_views,
-                sha256=sha256,
-                check=check,
-                overwrite=overwrite,
-                progress=progress,
-            )
-
+    write = partial(
+        tensorkeep.convert,
+        sources,
+        destination,
+        max_shard_size=size_of(max_shard_size),
+        drop_unknown=drop_unknown,
+        select=select,
+        drop=drop,
+        rename=renaming or None,
+        strip_prefix=strip_prefix,
+        dequantize=dequantize,
+        cast=cast,
+        variant=variant,
+        engine=engine,
+        output_variant=output_variant,
+        share_views=share_views,
+        sha256=sha256,
+        check=check,
+    )
     writing = Writing(destination, force=force, asks=not as_json)
-    conversion = writing.run(attempt)
+    conversion = writing.run_shown("converting", write)
     show_result(Converted(conversion, writing.seconds, writing.replaced), as_json=as_json)

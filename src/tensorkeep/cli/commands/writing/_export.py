@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import Annotated
 
 import typer
 
@@ -23,10 +24,7 @@ from tensorkeep.cli.inputs import (
     pairs_of,
 )
 from tensorkeep.cli.reports import Exported
-from tensorkeep.cli.terminal import Writing, progress_bar, show_result
-
-if TYPE_CHECKING:
-    from tensorkeep.exporting import Export
+from tensorkeep.cli.terminal import Writing, show_result
 
 
 def export(
@@ -78,28 +76,22 @@ def export(
     be repeated.
     """  # noqa: D301 - typer takes it as a mark to keep the lines
     renaming = pairs_of(rename, "--rename", "OLD=NEW")
-    write = tensorkeep.export  # import everything before the clock starts
-
-    def attempt(overwrite: bool) -> Export:
-        with progress_bar("exporting") as progress:
-            return write(
-                source,
-                target,
-                to=to,
-                select=select,
-                drop=drop,
-                rename=renaming or None,
-                strip_prefix=strip_prefix,
-                dequantize=dequantize,
-                cast=cast,
-                variant=variant,
-                engine=engine,
-                drop_unknown=drop_unknown,
-                overwrite=overwrite,
-                check=check,
-                progress=progress,
-            )
-
+    write = partial(
+        tensorkeep.export,
+        source,
+        target,
+        to=to,
+        select=select,
+        drop=drop,
+        rename=renaming or None,
+        strip_prefix=strip_prefix,
+        dequantize=dequantize,
+        cast=cast,
+        variant=variant,
+        engine=engine,
+        drop_unknown=drop_unknown,
+        check=check,
+    )
     writing = Writing(target, force=force, asks=not as_json)
-    done = writing.run(attempt)
+    done = writing.run_shown("exporting", write)
     show_result(Exported(done, writing.seconds, writing.replaced), as_json=as_json)

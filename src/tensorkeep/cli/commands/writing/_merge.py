@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -25,7 +26,7 @@ from tensorkeep.cli.inputs import (
     size_of,
 )
 from tensorkeep.cli.reports import read_written
-from tensorkeep.cli.terminal import Writing, progress_bar, show_result
+from tensorkeep.cli.terminal import Writing, show_result
 
 
 def merge(
@@ -55,30 +56,24 @@ def merge(
     the new checkpoint or what it held before.
     """
     _refuse_one(sources)
-    write = tensorkeep.merge  # import everything before the clock starts
-
-    def attempt(overwrite: bool) -> None:
-        with progress_bar("writing") as progress:
-            write(
-                sources,
-                directory,
-                max_shard_size=size_of(max_shard_size),
-                balance=balance,
-                split_large=split_large,
-                variant=variant,
-                output_variant=output_variant,
-                select=select,
-                drop=drop,
-                cast=cast,
-                sha256=sha256,
-                align=align,
-                order=order,
-                overwrite=overwrite,
-                progress=progress,
-            )
-
+    write = partial(
+        tensorkeep.merge,
+        sources,
+        directory,
+        max_shard_size=size_of(max_shard_size),
+        balance=balance,
+        split_large=split_large,
+        variant=variant,
+        output_variant=output_variant,
+        select=select,
+        drop=drop,
+        cast=cast,
+        sha256=sha256,
+        align=align,
+        order=order,
+    )
     writing = Writing(directory, force=force, asks=not as_json)
-    writing.run(attempt)
+    writing.run_shown("writing", write)
     written = read_written(directory, output_variant, writing.seconds, writing.replaced)
     show_result(written, as_json=as_json)
 

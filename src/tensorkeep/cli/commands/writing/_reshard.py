@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import tensorkeep
 from tensorkeep.cli.inputs import (
     Align,
@@ -25,7 +27,7 @@ from tensorkeep.cli.inputs import (
     size_of,
 )
 from tensorkeep.cli.reports import read_written
-from tensorkeep.cli.terminal import Writing, progress_bar, show_result
+from tensorkeep.cli.terminal import Writing, show_result
 
 
 def reshard(
@@ -57,31 +59,25 @@ def reshard(
     Options apply in this order: --select, --drop, --rename, --strip-prefix, --cast. The first three can be repeated.
     """
     renaming = pairs_of(rename, "--rename", "OLD=NEW")
-    write = tensorkeep.reshard  # import everything before the clock starts
-
-    def attempt(overwrite: bool) -> None:
-        with progress_bar("writing") as progress:
-            write(
-                source,
-                directory,
-                max_shard_size=size_of(max_shard_size),
-                balance=balance,
-                split_large=split_large,
-                variant=variant,
-                output_variant=output_variant,
-                select=select,
-                drop=drop,
-                rename=renaming or None,
-                strip_prefix=strip_prefix,
-                cast=cast,
-                sha256=sha256,
-                align=align,
-                order=order,
-                overwrite=overwrite,
-                progress=progress,
-            )
-
+    write = partial(
+        tensorkeep.reshard,
+        source,
+        directory,
+        max_shard_size=size_of(max_shard_size),
+        balance=balance,
+        split_large=split_large,
+        variant=variant,
+        output_variant=output_variant,
+        select=select,
+        drop=drop,
+        rename=renaming or None,
+        strip_prefix=strip_prefix,
+        cast=cast,
+        sha256=sha256,
+        align=align,
+        order=order,
+    )
     writing = Writing(directory, force=force, asks=not as_json)
-    writing.run(attempt)
+    writing.run_shown("writing", write)
     written = read_written(directory, output_variant, writing.seconds, writing.replaced)
     show_result(written, as_json=as_json)

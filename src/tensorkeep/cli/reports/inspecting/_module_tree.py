@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import msgspec
 
-from tensorkeep.cli.reports._report import Order, natural_key
+from tensorkeep.cli.reports.inspecting._report import Order, natural_key
 from tensorkeep.entries import TensorEntry
 
 _MAX_DEPTH = 24

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tensorkeep.cli.reports._module_tree import Branch
-from tensorkeep.cli.reports._report import Report, Totals
-from tensorkeep.cli.reports._state import StateReport
+from tensorkeep.cli.reports.inspecting._module_tree import Branch
+from tensorkeep.cli.reports.inspecting._report import Report, Totals
+from tensorkeep.cli.reports.inspecting._state import StateReport
 from tensorkeep.cli.terminal import (
     Column,
     Line,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tensorkeep.cli.reports._state import StateReport
+from tensorkeep.cli.reports.inspecting._state import StateReport
 from tensorkeep.entries import TensorEntry
 from tensorkeep.transport import without_secrets
 

@@ -7,8 +7,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import tensorkeep
-from tensorkeep.cli.reports._report import Order, Report, report_on
-from tensorkeep.cli.reports._state import StateReport, read_state
+from tensorkeep.cli.reports.inspecting._report import Order, Report, report_on
+from tensorkeep.cli.reports.inspecting._state import StateReport, read_state
 from tensorkeep.formats.safetensors import describe_file
 from tensorkeep.transport import finish_pending_commit, open_source
 

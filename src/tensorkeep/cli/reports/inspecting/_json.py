@@ -58,9 +58,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from tensorkeep.cli.reports._report import Report, Totals
-from tensorkeep.cli.reports._state_lines import state_members
-from tensorkeep.cli.reports._statistics import statistics_members
+from tensorkeep.cli.reports.inspecting._report import Report, Totals
+from tensorkeep.cli.reports.inspecting._state_lines import state_members
+from tensorkeep.cli.reports.inspecting._statistics import statistics_members
 from tensorkeep.cli.terminal import json_lines
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from tensorkeep.cli.reports._state import StateReport
-from tensorkeep.cli.reports._tables import Guides
+from tensorkeep.cli.reports.inspecting._state import StateReport
+from tensorkeep.cli.reports.inspecting._tables import Guides
 from tensorkeep.cli.terminal import Column, Line, columns, printable
 from tensorkeep.state import FIRST_ITEM, NAMED, Node, described, joined, parts_of, plain_values
 
