@@ -116,6 +116,8 @@ def test_json(capsys: pytest.CaptureFixture[str], path_a: Path, save_b: Any) -> 
                 "n_different": 1,
                 "max_abs": 1.0,
                 "max_rel": pytest.approx(0.2),
+                "norm": 1.0,
+                "relative": pytest.approx(1 / np.linalg.norm(tensors_of()["layers.1.weight"])),
                 "n_nan": [0, 0],
                 "n_inf": [0, 0],
             }

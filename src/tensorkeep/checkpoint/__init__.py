@@ -13,7 +13,18 @@
 
 from tensorkeep.checkpoint._materialize import materialize
 from tensorkeep.checkpoint._open import load, needs_conversion, open_checkpoint, read_consistently
-from tensorkeep.checkpoint.diffing import DataDiff, Diff, TensorDiff, diff, have_equal_bytes
+from tensorkeep.checkpoint.diffing import (
+    Compared,
+    DataDiff,
+    Diff,
+    TensorDiff,
+    change_between,
+    compare_numbers,
+    compare_tensors,
+    diff,
+    diff_apart_from_tensors,
+    have_equal_bytes,
+)
 from tensorkeep.checkpoint.ranks import (
     FillAssignment,
     KeyValues,
@@ -81,6 +92,7 @@ from tensorkeep.kinds.safetensors import StrayShardWarning
 
 __all__ = [
     "CheckpointWriter",
+    "Compared",
     "DataDiff",
     "Destination",
     "Diff",
@@ -110,12 +122,16 @@ __all__ = [
     "UploadSpec",
     "UploadedFile",
     "add_sha256",
+    "change_between",
     "check_replaced",
     "commit_files",
+    "compare_numbers",
+    "compare_tensors",
     "concatenate",
     "destination_exists",
     "destination_of",
     "diff",
+    "diff_apart_from_tensors",
     "digest_of_file",
     "digests_to_replace",
     "edit",

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any, Final
 
-from tensorkeep.parallel import ProgressMeter
 from tensorkeep.tensors import LazyTensor
 from tensorkeep.viewing import answers
 from tensorkeep.viewing._query import Query, QueryError
 from tensorkeep.viewing._shelf import Shelf, Shown
-from tensorkeep.viewing._work import Outbox, Work
+from tensorkeep.viewing._work import Work
 
 _MAX_PLACE: Final = 2**31
 _MAX_SIDE: Final = 512
@@ -136,10 +135,8 @@ def _difference(query: Query, shelf: Shelf) -> Work:
     (_, a), (_, b) = pairs
     answers.refuse_other_shape(a, b)
 
-    def run(outbox: Outbox) -> Any:
-        return answers.difference(a, b, ProgressMeter(outbox.progress, a.nbytes))
-
-    return Work(run, ("difference", *(_identity(*pair) for pair in pairs)))
+    key = ("difference", *(_identity(*pair) for pair in pairs))
+    return Work(lambda outbox: answers.difference(a, b, outbox.progress), key)
 
 
 def _verify(query: Query, shelf: Shelf) -> Work:

@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 
 import ml_dtypes
@@ -82,7 +83,13 @@ def plainly(a: np.ndarray, b: np.ndarray) -> dict[str, float]:
         "n_nan_b": sum(is_nan(number(value)) for value in b.reshape(-1)),
         "n_inf_a": sum(is_inf(number(value)) for value in a.reshape(-1)),
         "n_inf_b": sum(is_inf(number(value)) for value in b.reshape(-1)),
+        "norm": norm(gap for gap in gaps if math.isfinite(gap)),
     }
+
+
+def norm(numbers: Iterable[float]) -> float:
+    with np.errstate(over="ignore"):
+        return math.sqrt(np.square(np.array(list(numbers), np.float64)).sum())
 
 
 def is_inf(value) -> bool:

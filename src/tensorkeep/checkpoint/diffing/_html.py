@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from tensorkeep.checkpoint.diffing._numbers import NumberDiff
+from tensorkeep.checkpoint.diffing._changes import NumberDiff
 from tensorkeep.checkpoint.diffing._states import DataDiff
 from tensorkeep.markup import Markup, folded, table
 from tensorkeep.texts import counted, shape_text

@@ -1,52 +1,28 @@
-"""Compare two tensors of the same shape byte by byte and number by number, in bounded memory."""
+"""Compares two tensors of the same shape byte by byte and number by number, in bounded memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from math import nan
-from typing import TYPE_CHECKING, Any, Final, Self
-
-import msgspec
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from tensorkeep.arrays import adapter_for
 from tensorkeep.arrays.elements import equal_bytes
 from tensorkeep.buffers import Buffer
+from tensorkeep.checkpoint.diffing._changes import ChangeTally, NumberDiff
 from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME, DType
 from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import DtypeError
 from tensorkeep.tensors import LazyTensor, stored_bytes
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    _Numbers = npt.NDArray[Any]
+    from tensorkeep.checkpoint.diffing._changes import Array, Numbers
 
 
 _N_AT_ONCE: Final = 2**15
 """Elements compared at a time: whole groups of packed ones, and few enough for the L2 cache."""
 
 _Report = Callable[[int], None]
-
-
-class NumberDiff(msgspec.Struct, frozen=True):
-    """How the numbers of two tensors differ.
-
-    Attributes:
-        n_different: Number of elements that differ as numbers: NaN equals NaN, and 0 equals -0.
-        max_abs: Largest |a - b|; NaN if every differing pair contains a NaN.
-        max_rel: Largest |a - b| / max(|a|, |b|), between 0 and 2; infinite if some |a - b| is; NaN as for `max_abs`.
-        n_nan_a: Number of NaNs in a.
-        n_nan_b: Number of NaNs in b.
-        n_inf_a: Number of infinities in a.
-        n_inf_b: Number of infinities in b.
-    """
-
-    n_different: int
-    max_abs: float
-    max_rel: float
-    n_nan_a: int
-    n_nan_b: int
-    n_inf_a: int
-    n_inf_b: int
+Watch: TypeAlias = "Callable[[Numbers], object]"
 
 
 def have_equal_bytes(a: LazyTensor, b: LazyTensor, report: _Report) -> bool:
@@ -62,29 +38,33 @@ def have_equal_bytes(a: LazyTensor, b: LazyTensor, report: _Report) -> bool:
     return True
 
 
-def have_numbers(a: LazyTensor, b: LazyTensor) -> bool:
-    """Whether the numbers of two tensors can be compared: NumPy or ml_dtypes has their dtypes."""
-    dtypes = ALL_BY_NAME.get(a.dtype), ALL_BY_NAME.get(b.dtype)
-    return all(dtype is not None and (dtype.name in BY_NAME or dtype.numpy) for dtype in dtypes)
+def numeric(lazy: LazyTensor) -> LazyTensor | None:
+    """Return a tensor whose numbers can be compared, of quantized ones as `dequantize` gives them; None without."""
+    if lazy.is_quantized:
+        try:
+            return lazy.dequantize("f32")
+        except DtypeError:
+            return None
+    dtype = ALL_BY_NAME.get(lazy.dtype)
+    return lazy if dtype is not None and (dtype.name in BY_NAME or dtype.numpy) else None
 
 
-def compare_numbers(a: LazyTensor, b: LazyTensor, report: _Report) -> NumberDiff:
-    """Compare two tensors element by element.
+def compare_numbers(a: LazyTensor, b: LazyTensor, report: _Report, watch: Watch | None = None) -> NumberDiff:
+    """Compare two tensors element by element; `watch` takes the changes from a to b, block by block.
 
     Tensors of different dtypes are compared as float64 or complex128.
     """
     import numpy as np
 
     dtype_a, dtype_b = ALL_BY_NAME[a.dtype], ALL_BY_NAME[b.dtype]
-    tally = _Tally()
+    tally = ChangeTally()
     with _Bytes(a) as left, _Bytes(b) as right, np.errstate(all="ignore"):
         for start in range(0, a.n_elements, _N_AT_ONCE):
             n_elements = min(_N_AT_ONCE, a.n_elements - start)
-            numbers_a, numbers_b = left.numbers(dtype_a, n_elements), right.numbers(dtype_b, n_elements)
-            if dtype_a != dtype_b:
-                numbers_a, numbers_b = _wide(numbers_a, numbers_b)
-            tally.add(numbers_a, numbers_b)
-            report(dtype_a.nbytes(start + n_elements))
+            change = tally.add(left.numbers(dtype_a, n_elements), right.numbers(dtype_b, n_elements))
+            if watch is not None:
+                watch(change)
+            report(start + n_elements)
     return tally.result()
 
 
@@ -114,7 +94,7 @@ class _Bytes:
         self._rest, other._rest = a[n_compared:], b[n_compared:]
         return n_compared
 
-    def numbers(self, dtype: DType, n_elements: int) -> _Numbers:
+    def numbers(self, dtype: DType, n_elements: int) -> Array:
         """Take the next elements; packed ones in whole groups."""
         data = bytearray(dtype.nbytes(n_elements))
         done = 0
@@ -144,72 +124,14 @@ def _pieces(lazy: LazyTensor) -> Iterator[Buffer]:
     return lazy.tensor_to_write().buffers() if lazy.dtype in BY_NAME else stored_bytes(lazy)
 
 
-def _numbers(data: bytearray, dtype: DType, n_elements: int) -> _Numbers:
+def _numbers(data: bytearray, dtype: DType, n_elements: int) -> Array:
     """Decode bytes into numbers: narrow floats become F32, which holds all of them; booleans become 0 and 1."""
     import numpy as np
 
     if dtype.name not in BY_NAME:
         return np.frombuffer(data, dtype.numpy)
     entry = TensorEntry("U8" if dtype.name == "BOOL" else dtype.name, (n_elements,), (0, len(data)))
-    elements: _Numbers = adapter_for("numpy").views(data, {"": entry}, 0)[""]
+    elements: Array = adapter_for("numpy").views(data, {"": entry}, 0)[""]
     if dtype.name == "BOOL":
         return np.minimum(elements, 1)
     return elements.astype(np.float32) if dtype.is_float and dtype.bits < 32 else elements
-
-
-def _wide(a: _Numbers, b: _Numbers) -> tuple[_Numbers, _Numbers]:
-    import numpy as np
-
-    wide = np.complex128 if "c" in {a.dtype.kind, b.dtype.kind} else np.float64
-    return a.astype(wide), b.astype(wide)
-
-
-class _Tally:
-    """The differences found so far."""
-
-    def __init__(self) -> None:
-        self._n_different = 0
-        self._max_abs = self._max_rel = nan
-        self._n_nan = [0, 0]
-        self._n_inf = [0, 0]
-
-    def add(self, a: _Numbers, b: _Numbers) -> None:
-        """Compare some elements of both tensors, which have the same dtype."""
-        import numpy as np
-
-        differ = a != b
-        if a.dtype.kind in "fc":
-            nans = np.isnan(a), np.isnan(b)
-            differ &= ~(nans[0] & nans[1])
-            for place, (numbers, is_nan) in enumerate(zip((a, b), nans, strict=True)):
-                self._n_nan[place] += int(np.count_nonzero(is_nan))
-                self._n_inf[place] += int(np.count_nonzero(np.isinf(numbers) & ~is_nan))
-        n_different = int(np.count_nonzero(differ))
-        if n_different:
-            self._n_different += n_different
-            self._measure(a[differ], b[differ])
-
-    def _measure(self, a: _Numbers, b: _Numbers) -> None:
-        import numpy as np
-
-        wide_a, wide_b = _wide(a, b)
-        gap = abs(wide_a - wide_b) if a.dtype.kind in "fc" else _exact_gap(a, b)
-        share = gap / np.maximum(abs(wide_a), abs(wide_b))
-        share[np.isinf(gap)] = np.inf
-        self._max_abs = float(np.fmax(self._max_abs, np.fmax.reduce(gap)))  # fmax ignores NaN
-        self._max_rel = float(np.fmax(self._max_rel, np.fmax.reduce(share)))
-
-    def result(self) -> NumberDiff:
-        """Return the result."""
-        if not self._n_different:
-            self._max_abs = self._max_rel = 0.0
-        return NumberDiff(self._n_different, self._max_abs, self._max_rel, *self._n_nan, *self._n_inf)
-
-
-def _exact_gap(a: _Numbers, b: _Numbers) -> _Numbers:
-    """Return |a - b| of integers, computed exactly and then rounded to float64."""
-    import numpy as np
-
-    unsigned = np.dtype(f"u{a.dtype.itemsize}")
-    exact: _Numbers = np.maximum(a, b).view(unsigned) - np.minimum(a, b).view(unsigned)
-    return exact.astype(np.float64)

@@ -217,6 +217,8 @@ def _changed_members(tensor: TensorDiff) -> dict[str, object]:
         "n_different": tensor.n_different,
         "max_abs": _json_number(tensor.max_abs),
         "max_rel": _json_number(tensor.max_rel),
+        "norm": _json_number(tensor.norm),
+        "relative": _json_number(tensor.relative),
         "n_nan": (tensor.n_nan_a, tensor.n_nan_b),
         "n_inf": (tensor.n_inf_a, tensor.n_inf_b),
     }

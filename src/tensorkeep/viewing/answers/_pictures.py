@@ -7,9 +7,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from tensorkeep.checkpoint import change_between
 from tensorkeep.tensors import LazyTensor
 from tensorkeep.viewing._json import number, packed
-from tensorkeep.viewing.answers._reading import Numbers, as_numbers, change_between, is_cheap, numeric, refuse_costly
+from tensorkeep.viewing.answers._reading import Numbers, as_numbers, is_cheap, numeric, refuse_costly
 from tensorkeep.viewing.answers._window import Window, range_members
 
 _SHARE_IN_SCALE: Final = 0.99

@@ -56,25 +56,3 @@ def as_numbers(elements: npt.NDArray[Any]) -> Numbers:
     with np.errstate(all="ignore"):
         wide = np.abs(elements) if elements.dtype.kind == "c" else elements
         return np.asarray(wide).astype(np.float64)
-
-
-def change_between(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> Numbers:
-    """Return how far the elements of b are from a's, as float64: 0 where they are equal, NaN and infinite too.
-
-    The distance is a magnitude where elements are complex, and never 0 where integers of 64 bits differ.
-    """
-    with np.errstate(all="ignore"):
-        if "c" in {a.dtype.kind, b.dtype.kind}:
-            return _without_equal(np.abs(b.astype(np.complex128) - a.astype(np.complex128)), a, b)
-        change = _without_equal(as_numbers(b) - as_numbers(a), a, b)
-        if a.dtype == b.dtype and a.dtype.kind in "iu" and a.dtype.itemsize == 8:
-            lost = (change == 0) & (a != b)
-            low, high = a[lost], b[lost]
-            change[lost] = np.where(high > low, (high - low).astype(np.float64), -(low - high).astype(np.float64))
-        return change
-
-
-def _without_equal(change: Numbers, a: npt.NDArray[Any], b: npt.NDArray[Any]) -> Numbers:
-    if not np.isfinite(change).all():
-        change[(a == b) | (np.isnan(a) & np.isnan(b))] = 0
-    return change
