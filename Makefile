@@ -36,6 +36,7 @@ lint: $(READY) ## Check style
 types: $(READY) ## Check types
 	$(BIN)/mypy
 	$(BIN)/basedpyright
+	$(BIN)/python -m tests.support.page_types README.md docs/index.md
 
 pages: $(READY) ## Check the types of the examples in the documentation
 	$(BIN)/python -m tests.support.page_types

@@ -20,7 +20,8 @@ pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="there is n
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    names = ("layers.0.weight", "layers.1.weight", "$(touch harm)", "`touch harm`", "a b", "\\$(touch harm)", "*")
+    harmful = ("$(touch harm)", "`touch harm`", "a b", "\\$(touch harm)", "*", "-x", "--engine")
+    names = ("layers.0.weight", "layers.1.weight", *harmful)
     tensorkeep.save({name: np.ones(2) for name in names}, "model.safetensors")
 
 
@@ -73,6 +74,7 @@ def test_names_that_a_shell_could_run_are_not_offered(
     assert "layers.0.weight" in words
     assert not set(words) & set("$`\\")
     assert "touch" not in words
+    assert "-" not in words, "a name that looks like an option"
 
 
 def test_in_bash(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
-"""Checks the types of the examples in the documentation with mypy and pyright: `python -m tests.support.page_types`.
+"""Checks the types of the examples in the documentation: `python -m tests.support.page_types [PAGE]...`.
 
+All pages with mypy and pyright takes minutes; the pages that are named are checked with pyright alone, in seconds.
 The Python blocks of a page become one module, in which each line has the number that it has in the page. Functions in
 examples need no annotations; all that they use of tensorkeep must fit.
 """
@@ -11,7 +12,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +30,7 @@ OTHERS: Final = {
 MYPY: Final = (
     *("--strict", "--allow-untyped-defs", "--allow-untyped-calls", "--allow-subclassing-any"),
     *("--implicit-reexport", "--allow-redefinition", "--no-strict-equality", "--ignore-missing-imports"),
+    *("--config-file", str(ROOT / "pyproject.toml"), "--cache-dir", str(ROOT / ".mypy_cache" / "pages")),
 )
 PYRIGHT: Final = {
     "typeCheckingMode": "standard",
@@ -40,10 +42,9 @@ PYRIGHT: Final = {
 }
 
 
-def modules() -> dict[str, str]:
+def modules(pages: Iterable[Path]) -> dict[str, str]:
     """Return for each page with Python blocks the name of its module and the text."""
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    texts = {_name(page): module_of(page.read_text("utf-8")) for page in pages if not _is_other(page)}
+    texts = {_name(page): module_of(page.read_text("utf-8")) for page in pages}
     return {name: text for name, text in texts.items() if text.strip()}
 
 
@@ -74,18 +75,21 @@ def _name(page: Path) -> str:
     return re.sub(r"\W", "_", str(page.relative_to(ROOT).with_suffix(""))) + ".py"
 
 
-def main() -> int:
-    """Run both checkers and print what they find."""
+def main(named: Sequence[str]) -> int:
+    """Run the checkers and print what they find."""
     tools = Path(sys.executable).parent
+    every = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    pages = [ROOT / name for name in named] or [page for page in every if not _is_other(page)]
     with tempfile.TemporaryDirectory() as folder:
-        for name, text in modules().items():
+        for name, text in modules(pages).items():
             Path(folder, name).write_text(text, encoding="utf-8")
         settings = PYRIGHT | {"include": ["."], "venvPath": str(tools.parents[1]), "venv": tools.parent.name}
         Path(folder, "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
-        mypy = [tools / "mypy", *MYPY, "--config-file", ROOT / "pyproject.toml", *sorted(Path(folder).glob("*.py"))]
-        commands = [mypy, [tools / "basedpyright", "--project", folder]]
+        mypy = [tools / "mypy", *MYPY, *sorted(Path(folder).glob("*.py"))]
+        pyright = [tools / "basedpyright", "--project", folder]
+        commands = [pyright] if named else [mypy, pyright]
         return max(subprocess.run(command, cwd=ROOT, check=False).returncode for command in commands)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,8 @@ CORE = ("formats/safetensors", "formats/npy", "state", "tensors", "layout", "sto
 """The folders of tests that show whether a version fits: reading, writing, nested data, stores, threads."""
 EXTRAS = "cli,remote,serve"
 TOOLS = ("hypothesis", "psutil", "pytest", "pytest-timeout", "safetensors")
+NO_WHEELS = {"3.14t": {"safetensors"}}
+"""What would have to be compiled; tests that compare with it are left out and counted."""
 
 
 class Run(NamedTuple):
@@ -39,7 +42,8 @@ def main() -> int:
     options = _parse()
     if options.here:
         extras = ",".join([EXTRAS, *options.extra])
-        name = f"{sys.version_info.major}.{sys.version_info.minor}"
+        free = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
+        name = f"{sys.version_info.major}.{sys.version_info.minor}{free}"
         runs = [Run(Path(sys.executable), name, options.dependencies, extras)]
     else:
         runs = list(_found())
@@ -95,7 +99,8 @@ def _test(run: Run) -> int:
 
 def _requirements(run: Run, environment: Path) -> list[str]:
     """Return what pip installs, with constraints as the run wants them."""
-    wanted = [f"{ROOT}[{run.extras}]", *TOOLS]
+    tools = [tool for tool in TOOLS if tool not in NO_WHEELS.get(run.name, ())]
+    wanted = [f"{ROOT}[{run.extras}]", *tools]
     if run.dependencies == "newest":
         return wanted
     if run.dependencies == "pinned":

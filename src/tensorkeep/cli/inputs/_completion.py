@@ -1,7 +1,7 @@
 """What the Tab key offers beside commands and options. Paths are completed by the shell.
 
 Shells evaluate what is offered to them: zsh runs `$(…)` in it, whatever typer does to prevent that. So a name from a
-file is offered only if it has nothing but letters, digits and a few signs.
+file is offered only if it has nothing but letters, digits and a few signs, and does not look like an option.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import tensorkeep
 from tensorkeep.errors import TensorkeepError
 from tensorkeep.transport import is_remote
 
-_HARMLESS: Final = re.compile(r"[A-Za-z0-9_./-]+", re.ASCII)
+_HARMLESS: Final = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./-]*", re.ASCII)
 _MAX_NAMES: Final = 1000
 _FLOATS: Final = ("bf16", "f16", "f32", "f64", "f8_e4m3", "f8_e5m2")
 
