@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import takewhile
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
@@ -181,6 +182,22 @@ def parallel_map(
     finally:  # break the cycle between this frame and the error's traceback
         futures.clear()
         del future
+
+
+def read_ahead(work: Callable[[_Item], _Result], items: Iterable[_Item], n_threads: int) -> Iterator[_Result]:
+    """Give the result of `work` for each item, in order; threads work on the next items meanwhile."""
+    with Workers(n_threads, "tensorkeep-ahead") as threads:
+        futures: deque[Future[_Result]] = deque()
+        try:
+            for item in items:
+                futures.append(threads.submit(work, item))
+                if len(futures) > n_threads:
+                    yield futures.popleft().result()
+            while futures:
+                yield futures.popleft().result()
+        finally:
+            threads.shutdown(cancel=True)
+            futures.clear()  # break the cycle between this frame and an error's traceback
 
 
 def _rank(future: Future[Any]) -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from math import fsum
+from math import fsum, inf, isfinite
+
+import numpy as np
 
 from tensorkeep.merging._computing import Integers, Numbers, merged
 from tensorkeep.tensors import LazyTensors, TensorView
@@ -30,10 +32,10 @@ def average(*models: LazyTensors, weights: Sequence[float] | None = None, intege
 
     Raises:
         TensorNotFoundError: If a name is not in all models (also a KeyError).
-        RefusedError: If a shape differs.
+        RefusedError: If a shape differs, or the dtype of integers.
         DtypeError: If a dtype is unknown, or packs elements into bytes (F4, F6).
         TypeError: If there are no models.
-        ValueError: If the number of weights is wrong, or their sum is 0.
+        ValueError: If the number of weights is wrong, one is not finite, or their sum is 0.
     """
     shares = shares_of(weights, len(models))
     return merged(lambda _: partial(weighted_sum, shares), models, "elements", integers)
@@ -54,11 +56,13 @@ def ema(*models: LazyTensors, decay: float, integers: Integers = "equal") -> Ten
 
     Raises:
         TensorNotFoundError: If a name is not in all steps (also a KeyError).
-        RefusedError: If a shape differs.
+        RefusedError: If a shape differs, or the dtype of integers.
         DtypeError: If a dtype is unknown, or packs elements into bytes (F4, F6).
         TypeError: If there are no steps.
         ValueError: If `decay` is out of range.
     """
+    if not models:
+        raise TypeError("there is nothing to average: give the steps of a run")
     if not 0 <= decay < 1:
         raise ValueError(f"decay must be at least 0 and less than 1, not {decay}")
     later = [(1 - decay) * decay**age for age in reversed(range(len(models) - 1))]
@@ -68,8 +72,8 @@ def ema(*models: LazyTensors, decay: float, integers: Integers = "equal") -> Ten
 def shares_of(weights: Sequence[float] | None, n_models: int) -> list[float]:
     """Return weights whose sum is 1."""
     given = weights_for(weights, n_models)
-    total = fsum(given)
-    if n_models and not abs(total) > 0:
+    total = fsum(weight / n_models for weight in given) * n_models
+    if n_models and not 0 < abs(total) < inf:
         raise ValueError(f"the sum of the weights is {total}: they cannot be divided by it")
     return [weight / total for weight in given]
 
@@ -79,12 +83,21 @@ def weights_for(weights: Sequence[float] | None, n_models: int) -> list[float]:
     given = [1.0] * n_models if weights is None else [float(weight) for weight in weights]
     if len(given) != n_models:
         raise ValueError(f"{n_models} models need as many weights, not {len(given)}")
+    for weight in given:
+        check_finite("a weight", weight)
     return given
+
+
+def check_finite(what: str, value: float) -> None:
+    """Refuse a factor that would make every number infinite or NaN."""
+    if not isfinite(value):
+        raise ValueError(f"{what} must be a finite number, not {value}")
 
 
 def weighted_sum(weights: Sequence[float], *models: Numbers) -> Numbers:
     """Return the sum of each model's numbers times its weight."""
     total = models[0] * weights[0]
+    product = np.empty_like(total)
     for numbers, weight in zip(models[1:], weights[1:], strict=True):
-        total += numbers * weight
+        total += np.multiply(numbers, weight, out=product)
     return total

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -19,6 +19,8 @@ Numbers: TypeAlias = npt.NDArray[Any]
 Merge: TypeAlias = Callable[..., Numbers]
 """Takes the numbers of each model's tensor, F32 or F64, and returns new ones of the same shape and dtype."""
 
+_BLOCK_LENGTH: Final = 2**15
+"""Numbers to compute with at a time: in F32 they and a few intermediate results stay in the L2 cache."""
 
 Integers: TypeAlias = Literal["equal", "first", "last"]
 """What becomes of tensors that are not floating-point numbers: they must be equal, or one model's are taken."""
@@ -46,10 +48,12 @@ def merged(
         tensors = [model[name] for model in models]
         _check_shapes(name, tensors)
         if not all(lazy.is_floating_point for lazy in tensors):
+            _check_dtypes(name, tensors)
             return _CHOSEN.get(integers) or partial(_the_same, name)
-        return in_wide(merge_of(name), tensors)
+        in_wide = computed_in_blocks if scope == "elements" else computed_in_wide
+        return in_wide(merge_of(name), [lazy.dtype for lazy in tensors])
 
-    return combine_each(compute_of, models, scope=scope, framework="numpy")
+    return combine_each(compute_of, models, scope=scope, framework="numpy", in_threads=True)
 
 
 def _check_shapes(name: str, tensors: Sequence[LazyTensor]) -> None:
@@ -63,22 +67,51 @@ def _check_shapes(name: str, tensors: Sequence[LazyTensor]) -> None:
         )
 
 
-def in_wide(merge: Merge, tensors: Sequence[LazyTensor]) -> Callable[..., Numbers]:
+def _check_dtypes(name: str, tensors: Sequence[LazyTensor]) -> None:
+    if len({lazy.dtype for lazy in tensors}) > 1:
+        raise RefusedError(
+            f"tensor `{name}` has another dtype in another model, and is not floating point in all",
+            tensor=name,
+            expected="one dtype",
+            found=" and ".join(lazy.dtype for lazy in tensors),
+            hint="Drop it from each (`.drop(name)`) and take it from one model",
+        )
+
+
+def computed_in_wide(merge: Merge, dtypes: Sequence[str]) -> Callable[..., Numbers]:
     """Return a function of tensors as they are stored: in F64 if one is, else F32, rounded to the first's dtype."""
-    wide = BY_NAME["F64" if any(lazy.dtype == "F64" for lazy in tensors) else "F32"]
-    return partial(_in_wide, merge, wide, BY_NAME[tensors[0].dtype])
+    return partial(_in_wide, merge, BY_NAME["F64" if "F64" in dtypes else "F32"], BY_NAME[dtypes[0]])
+
+
+def computed_in_blocks(merge: Merge, dtypes: Sequence[str]) -> Callable[..., Numbers]:
+    """Return such a function for a merge number by number, which is then called for short blocks."""
+    return partial(_in_blocks, computed_in_wide(merge, dtypes))
 
 
 def _in_wide(merge: Merge, wide: DType, narrow: DType, *stored: Any) -> Numbers:
     arrays = adapter_for("numpy")
-    numbers: Numbers = arrays.cast(merge(*(arrays.cast(tensor, wide) for tensor in stored)), narrow)
+    with np.errstate(all="ignore"):  # a model may hold infinities
+        numbers: Numbers = arrays.cast(merge(*(arrays.cast(tensor, wide) for tensor in stored)), narrow)
     return numbers
+
+
+def _in_blocks(compute: Callable[..., Numbers], *stored: Any) -> Numbers:
+    flat = [tensor.reshape(-1) for tensor in stored]
+    merged_numbers = np.empty(len(flat[0]), flat[0].dtype)
+    for block in blocks_of(len(merged_numbers)):
+        merged_numbers[block] = compute(*(tensor[block] for tensor in flat))
+    return merged_numbers.reshape(stored[0].shape)
+
+
+def blocks_of(length: int, step: int = _BLOCK_LENGTH) -> Iterator[slice]:
+    """Cut a length into short pieces."""
+    return (slice(start, start + step) for start in range(0, length, step))
 
 
 def _the_same(name: str, *stored: Any) -> Any:
     """Return the first of tensors that must be equal, such as positions and counters."""
     first = stored[0]
-    if not all(np.array_equal(first, other) for other in stored[1:]):
+    if not all(np.array_equal(_bytes_of(first), _bytes_of(other)) for other in stored[1:]):
         raise RefusedError(
             f"tensor `{name}` differs between the models, and is not floating point",
             tensor=name,
@@ -87,3 +120,8 @@ def _the_same(name: str, *stored: Any) -> Any:
             hint='`average` and `ema` take the last one with integers="last"; or drop it from each with .drop(name)',
         )
     return first
+
+
+def _bytes_of(array: Numbers) -> Numbers:
+    """Return the bytes of an array: a NaN equals itself."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from functools import partial
+from operator import index
+from typing import Final
 
 import numpy as np
 
-from tensorkeep.merging._average import weights_for
+from tensorkeep.merging._average import check_finite, weights_for
 from tensorkeep.merging._computing import Numbers, merged
 from tensorkeep.tensors import LazyTensors, TensorView
+
+_MIN_DROPPED_DENSITY: Final = 0.0001
+"""Random numbers in F32 are multiples of 2**-24, which would change the probability of less by more than 0.1 %."""
 
 
 def task_arithmetic(
@@ -33,8 +38,9 @@ def task_arithmetic(
         TensorNotFoundError: If a name is not in all models (also a KeyError).
         RefusedError: If a shape differs.
         DtypeError: If a dtype is unknown, or packs elements into bytes (F4, F6).
-        ValueError: If the number of weights is wrong.
+        ValueError: If the number of weights is wrong, or a factor is not finite.
     """
+    check_finite("scale", scale)
     factors = [weight * scale for weight in weights_for(weights, len(models))]
     return merged(lambda _: partial(_summed, factors), (base, *models), "elements")
 
@@ -66,9 +72,11 @@ def ties(
         TensorNotFoundError: If a name is not in all models (also a KeyError).
         RefusedError: If a shape differs.
         DtypeError: If a dtype is unknown, or packs elements into bytes (F4, F6).
-        ValueError: If `density` is out of range, or the number of weights is wrong.
+        ValueError: If `density` is out of range, the number of weights is wrong, or a factor is not finite.
     """
-    _check_density(density)
+    if not 0 < density <= 1:
+        raise ValueError(f"density must be more than 0 and at most 1, not {density}")
+    check_finite("scale", scale)
     given = weights_for(weights, len(models))
     return merged(lambda _: partial(_trimmed_and_elected, density, given, scale), (base, *models), "tensor")
 
@@ -89,8 +97,8 @@ def dare(
     Args:
         base: The model that the others were trained from: an open file, checkpoint or view.
         *models: The others, with the same names and shapes.
-        density: The probability that a difference is kept, more than 0 and at most 1. Kept differences are divided by
-            it.
+        density: The probability that a difference is kept, at least 0.0001 and at most 1. Kept differences are
+            divided by it.
         seed: Decides which differences are dropped; at least 0.
         weights: One for each of the others, used as they are; 1 each if None.
         scale: A factor for the sum.
@@ -102,9 +110,13 @@ def dare(
         TensorNotFoundError: If a name is not in all models (also a KeyError).
         RefusedError: If a shape differs.
         DtypeError: If a dtype is unknown, or packs elements into bytes (F4, F6).
-        ValueError: If `density` or `seed` is out of range, or the number of weights is wrong.
+        TypeError: If `seed` is not an integer.
+        ValueError: If `density` or `seed` is out of range, the number of weights is wrong, or a factor is not finite.
     """
-    _check_density(density)
+    if not _MIN_DROPPED_DENSITY <= density <= 1:
+        raise ValueError(f"density must be at least {_MIN_DROPPED_DENSITY} and at most 1, not {density}")
+    check_finite("scale", scale)
+    seed = index(seed)
     if seed < 0:
         raise ValueError(f"seed must be at least 0, not {seed}")
     factors = [weight * scale / density for weight in weights_for(weights, len(models))]
@@ -115,22 +127,22 @@ def dare(
     return merged(dropped, (base, *models), "tensor")
 
 
-def _check_density(density: float) -> None:
-    if not 0 < density <= 1:
-        raise ValueError(f"density must be more than 0 and at most 1, not {density}")
-
-
 def _summed(factors: Sequence[float], base: Numbers, *models: Numbers) -> Numbers:
     total = base.copy()
+    change = np.empty_like(total)
     for numbers, factor in zip(models, factors, strict=True):
-        total += (numbers - base) * factor
+        np.subtract(numbers, base, out=change)
+        change *= factor
+        total += change
     return total
 
 
 def _trimmed_and_elected(
     density: float, weights: Sequence[float], scale: float, base: Numbers, *models: Numbers
 ) -> Numbers:
-    deltas = [_trimmed(numbers - base, density) * weight for numbers, weight in zip(models, weights, strict=True)]
+    deltas = [numbers - base for numbers in models]
+    is_broken = np.any([np.isnan(delta) for delta in deltas], axis=0)
+    deltas = [_trimmed(delta, density) * weight for delta, weight in zip(deltas, weights, strict=True)]
     is_positive = sum(deltas, np.zeros_like(base)) >= 0
     total, divisor = np.zeros_like(base), np.zeros_like(base)
     for delta, weight in zip(deltas, weights, strict=True):
@@ -139,6 +151,7 @@ def _trimmed_and_elected(
         divisor += is_elected * base.dtype.type(weight)
     divisor[divisor == 0] = 1
     merged_numbers: Numbers = base + total / divisor * scale
+    merged_numbers[is_broken] = np.nan  # comparisons with NaN are false, which would hide it
     return merged_numbers
 
 
@@ -148,8 +161,12 @@ def _trimmed(delta: Numbers, density: float) -> Numbers:
     if n_kept >= delta.size:
         return delta
     flat = delta.reshape(-1)
-    order = np.argsort(-np.abs(flat), kind="stable")
-    flat[order[n_kept:]] = 0
+    sizes = np.abs(flat)
+    smallest = np.partition(sizes, len(sizes) - n_kept)[len(sizes) - n_kept]
+    is_kept = sizes > smallest
+    equal = np.flatnonzero(sizes == smallest)
+    is_kept[equal[: n_kept - np.count_nonzero(is_kept)]] = True
+    flat[~is_kept] = 0
     return delta
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from math import acos, sin
+from math import acos, isinf, sin
 from typing import Final
 
 import numpy as np
 
-from tensorkeep.merging._average import weighted_sum
+from tensorkeep.merging._average import check_finite, weighted_sum
 from tensorkeep.merging._computing import Numbers, merged
 from tensorkeep.tensors import LazyTensors, TensorView
 
@@ -35,14 +35,25 @@ def slerp(a: LazyTensors, b: LazyTensors, t: float) -> TensorView:
         TensorNotFoundError: If a name is not in both (also a KeyError).
         RefusedError: If a shape differs.
         DtypeError: If a dtype is unknown, or packs elements into bytes (F4, F6).
+        ValueError: If `t` is not finite.
     """
+    check_finite("t", t)
     return merged(lambda _: partial(_on_arc, t), (a, b), "tensor")
 
 
 def _on_arc(t: float, a: Numbers, b: Numbers) -> Numbers:
-    norms = [float(np.linalg.norm(numbers.reshape(-1))) for numbers in (a, b)]
-    cosine = float(np.vdot(a / norms[0], b / norms[1])) if all(norms) else 1.0
+    directions = [_direction(numbers) for numbers in (a, b)]
+    cosine = 1.0 if any(direction is None for direction in directions) else float(np.vdot(*directions))
     if not abs(cosine) <= _LINEAR_FROM:
         return weighted_sum((1 - t, t), a, b)
     angle = acos(cosine)
     return weighted_sum((sin((1 - t) * angle) / sin(angle), sin(t * angle) / sin(angle)), a, b)
+
+
+def _direction(numbers: Numbers) -> Numbers | None:
+    """Return the vector of length 1; None if there is none."""
+    norm = float(np.linalg.norm(numbers.reshape(-1)))
+    if isinf(norm):  # the squares are too large for the dtype
+        numbers = numbers / np.abs(numbers).max()
+        norm = float(np.linalg.norm(numbers.reshape(-1)))
+    return numbers / norm if norm else None

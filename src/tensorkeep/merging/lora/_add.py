@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from functools import partial
 from math import prod
@@ -12,10 +12,10 @@ from typing import Any, Final
 import msgspec
 
 from tensorkeep.errors import DtypeError, FormatError, RefusedError, UnsupportedError
-from tensorkeep.merging._computing import Merge, Numbers, in_wide
+from tensorkeep.merging._computing import Numbers, computed_in_blocks
 from tensorkeep.merging.lora._names import Change, changes_of
 from tensorkeep.merging.lora._settings import LoraSettings, parse_settings
-from tensorkeep.merging.lora._sums import plus, with_magnitude, with_product
+from tensorkeep.merging.lora._sums import bias_plus, weight_plus_product
 from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView, computed_tensor
 from tensorkeep.transport import ByteRange, join, open_source, split
 
@@ -91,7 +91,7 @@ def _changed(
     scale = settings.scale(change.layer, a.shape[0])
     left, right = (_turned(a), _turned(b)) if is_turned else (b, a)
     if change.magnitude is None:
-        return _computed(name, partial(with_product, scale, right), weight, left)
+        return _with_rows(name, scale, right, weight, left)
     if is_turned or weight.ndim != 2:
         raise UnsupportedError(
             f"the adapter's change of tensor `{name}` is not supported",
@@ -103,7 +103,13 @@ def _changed(
     magnitude = adapter[change.magnitude]
     if magnitude.shape != weight.shape[:1]:
         raise _misfit(name, weight, magnitude)
-    return _computed(name, partial(with_magnitude, scale, right), weight, left, magnitude)
+    return _with_rows(name, scale, right, weight, left, magnitude)
+
+
+def _with_rows(name: str, scale: float, right: LazyTensor, *inputs: LazyTensor) -> LazyTensor:
+    _refuse_integers(name, (*inputs, right))
+    compute = weight_plus_product(scale, right, inputs, has_magnitude=len(inputs) == 3)
+    return computed_tensor(name, compute, inputs, scope="rows", framework="numpy", in_threads=True)
 
 
 def _with_bias(
@@ -115,11 +121,13 @@ def _with_bias(
     factor = adapter.get((change.bias or "").removesuffix("bias") + "weight")
     if factor is None or factor.ndim < 2 or not factor.shape[1] or added.shape != bias.shape or bias.ndim != 1:
         raise _misfit(name, bias, added)
-    return _computed(name, partial(plus, settings.scale(change.layer, factor.shape[1])), bias, added)
+    _refuse_integers(name, (bias, added))
+    plus = partial(bias_plus, settings.scale(change.layer, factor.shape[1]))
+    compute = computed_in_blocks(plus, [bias.dtype, added.dtype])
+    return computed_tensor(name, compute, (bias, added), scope="elements", framework="numpy")
 
 
-def _computed(name: str, compute: Merge, weight: LazyTensor, *others: LazyTensor) -> LazyTensor:
-    inputs = (weight, *others)
+def _refuse_integers(name: str, inputs: Iterable[LazyTensor]) -> None:
     for lazy in inputs:
         if not lazy.is_floating_point:
             raise DtypeError(
@@ -129,15 +137,24 @@ def _computed(name: str, compute: Merge, weight: LazyTensor, *others: LazyTensor
                 found=f"{lazy.dtype} in `{lazy.name}`",
                 hint=".dequantize() of the base model gives numbers" if lazy.is_quantized else None,
             )
-    return computed_tensor(name, in_wide(compute, inputs), inputs, scope="rows", framework="numpy")
 
 
 def _replaced(name: str, whole: LazyTensor, base: LazyTensors) -> LazyTensor:
+    """Return a tensor that the adapter has as a whole, in the base's dtype and framework."""
     if name not in base:
         return whole.renamed(name)
-    if base[name].shape != whole.shape:
-        raise _misfit(name, base[name], whole)
-    return _computed(name, _second, base[name], whole)  # in the base's dtype and framework
+    inputs = (base[name], whole)
+    if inputs[0].shape != whole.shape:
+        raise _misfit(name, *inputs)
+    compute: Callable[..., Numbers] = _second
+    if inputs[0].dtype != whole.dtype:
+        _refuse_integers(name, inputs)
+        compute = computed_in_blocks(_second, [lazy.dtype for lazy in inputs])
+    return computed_tensor(name, compute, inputs, scope="elements", framework="numpy")
+
+
+def _second(_: Numbers, whole: Numbers) -> Numbers:
+    return whole
 
 
 def _is_turned(name: str, weight: LazyTensor, a: LazyTensor, b: LazyTensor, *, prefers: bool) -> bool:
@@ -158,10 +175,6 @@ def _misfit(name: str, weight: LazyTensor, *parts: LazyTensor) -> RefusedError:
         found=" and ".join(f"`{part.name}` {list(part.shape)}" for part in parts),
         hint="The adapter belongs to another model",
     )
-
-
-def _second(_: Numbers, whole: Numbers) -> Numbers:
-    return whole
 
 
 def _turned(lazy: LazyTensor) -> LazyTensor:

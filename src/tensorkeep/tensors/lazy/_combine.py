@@ -61,8 +61,9 @@ def combine_each(
     dtype: Any = None,
     shape: tuple[int, ...] | None = None,
     framework: str | None = None,
+    in_threads: bool = False,
 ) -> TensorView:
-    """Do as `combine`, with a function for each name."""
+    """Do as `combine`, with a function for each name, which several threads may call for parts of one tensor."""
     if not tensors:
         raise TypeError("there is nothing to compute from: give open files, checkpoints or views")
     first = tensors[0] if names is None else tensors[0].select(*selectors_of(names))
@@ -77,6 +78,7 @@ def combine_each(
             dtype=dtype,
             shape=shape,
             framework=framework,
+            in_threads=in_threads,
         )
         for name in first
     }

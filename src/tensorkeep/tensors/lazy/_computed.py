@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from math import prod
-from typing import Any, Literal, TypeAlias, get_args
+from operator import index
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 import numpy as np
@@ -17,6 +19,7 @@ from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import DType, find_dtype
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError, RefusedError
+from tensorkeep.parallel import read_ahead
 from tensorkeep.tensors.indexing import Selection, parse_index
 from tensorkeep.tensors.lazy._joined_plan import joined_plan
 from tensorkeep.tensors.lazy._lazy import LazyTensor
@@ -26,6 +29,13 @@ Array = npt.NDArray[Any]
 
 Scope: TypeAlias = Literal["tensor", "rows", "elements"]
 """What one value depends on: whole inputs, the same index of their first dimension, or the same element of each."""
+
+
+_PARALLEL_RUN_LENGTH: Final = 4 * RUN_LENGTH
+"""Elements to compute at once where threads do: handing a run over costs as much as 100,000 elements of an average."""
+
+_N_THREADS: Final = min(4, os.cpu_count() or 1)
+"""Threads that compute runs; each has a run in memory, and one waits."""
 
 
 class ComputedReader(msgspec.Struct, frozen=True, eq=False):
@@ -39,6 +49,7 @@ class ComputedReader(msgspec.Struct, frozen=True, eq=False):
         scope: What one value depends on.
         framework: The array library of the tensors that `compute` takes; the inputs' if None.
         target: Framework and device of the tensors that are read; the first input's if None.
+        in_threads: Whether several threads compute runs of one tensor that is written.
     """
 
     compute: Callable[..., Any]
@@ -48,6 +59,7 @@ class ComputedReader(msgspec.Struct, frozen=True, eq=False):
     scope: Scope
     framework: str | None = None
     target: tuple[str, Any] | None = None
+    in_threads: bool = False
 
     @property
     def cast_to(self) -> None:
@@ -86,16 +98,17 @@ class ComputedReader(msgspec.Struct, frozen=True, eq=False):
             elements = self._computed(name, runs, (stop - start,))
         else:
             row = prod(entry.shape[1:])
-            index = slice(start // row, -(-stop // row)) if entry.shape and stop > start else ...
-            first = index.start * row if isinstance(index, slice) else 0
-            block = self._block(name, parse_index(index, entry.shape)).reshape(-1)
+            rows = slice(start // row, -(-stop // row)) if entry.shape and stop > start else ...
+            first = rows.start * row if isinstance(rows, slice) else 0
+            block = self._block(name, parse_index(rows, entry.shape)).reshape(-1)
             elements = block[start - first : stop - first]
         return self.adapter.from_elements(elements, self.dtype)
 
     def run_length(self, entry: TensorEntry) -> int:
         """Return how many elements each `read_run` should compute: all if each depends on all, else whole rows."""
         row = 1 if self.scope == "elements" else prod(entry.shape[1:])
-        return max(prod(entry.shape) if self.scope == "tensor" else RUN_LENGTH // max(row, 1) * row, row, 1)
+        length = _PARALLEL_RUN_LENGTH if self.in_threads else RUN_LENGTH
+        return max(prod(entry.shape) if self.scope == "tensor" else length // max(row, 1) * row, row, 1)
 
     def load(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
         """Compute the whole tensor."""
@@ -123,8 +136,12 @@ class ComputedReader(msgspec.Struct, frozen=True, eq=False):
     def _buffers(self, name: str, entry: TensorEntry) -> Iterator[Buffer]:
         reader = self.with_framework("numpy")
         n_elements, length = prod(entry.shape), reader.run_length(entry)
-        for start in range(0, n_elements, length):
-            run = reader.read_run(name, entry, start, min(start + length, n_elements))
+
+        def read(start: int) -> Any:
+            return reader.read_run(name, entry, start, min(start + length, n_elements))
+
+        starts = range(0, n_elements, length)
+        for run in read_ahead(read, starts, _N_THREADS) if self.in_threads else map(read, starts):
             yield from any_tensor_to_write(run, name).buffers()
 
     def _reader(self, lazy: LazyTensor) -> Reader:
@@ -132,7 +149,7 @@ class ComputedReader(msgspec.Struct, frozen=True, eq=False):
 
     def _needed(self, selection: Selection) -> Iterator[tuple[LazyTensor, Selection]]:
         """Give each input and what of it a block of the tensor is computed from."""
-        for lazy in self.inputs:
+        for lazy in self.inputs if selection.n_elements else ():
             whole = parse_index(..., lazy.shape)
             axes = selection.axes if self.scope == "elements" else whole.axes
             if self.scope == "rows":
@@ -187,6 +204,7 @@ def computed_tensor(
     dtype: Any = None,
     shape: tuple[int, ...] | None = None,
     framework: str | None = None,
+    in_threads: bool = False,
 ) -> LazyTensor:
     """Make a tensor that is computed when it is read; dtype, shape and framework are the first input's if None."""
     first = inputs[0]
@@ -199,11 +217,19 @@ def computed_tensor(
             found=target.name,
             hint='Cast it first, or declare another one: dtype="bf16"' if dtype is None else None,
         )
-    declared = first.shape if shape is None else tuple(shape)
+    declared = first.shape if shape is None else checked_shape(shape)
     _check_shapes(name, inputs, declared, scope)
     entry = TensorEntry(target.name, declared, (0, target.nbytes(prod(declared))))
-    reader = ComputedReader(compute, inputs, target, declared, scope, framework)
+    reader = ComputedReader(compute, inputs, target, declared, scope, framework, in_threads=in_threads)
     return LazyTensor(name, entry, reader, library=first.library, marks=first.marks)
+
+
+def checked_shape(shape: Iterable[Any]) -> tuple[int, ...]:
+    """Return a shape that a caller gave, or refuse it."""
+    extents = tuple(map(index, shape))
+    if any(extent < 0 for extent in extents):
+        raise ValueError(f"a shape cannot have negative extents: {list(extents)}")
+    return extents
 
 
 def _check_shapes(name: str, inputs: tuple[LazyTensor, ...], declared: tuple[int, ...], scope: Scope) -> None:
