@@ -4,6 +4,7 @@
 - `_keywords`: the arguments that both take. Pure.
 - `_materialize`: nested data with lazy tensors, and the same with tensors.
 - `saving/`: saving many files as one checkpoint.
+- `streaming/`: a checkpoint written tensor by tensor.
 - `ranks/`: many processes that save one checkpoint together.
 - `verifying/`: whether every byte is the one that was saved.
 - `rewriting/`: existing checkpoints, rewritten: resharded, merged, edited.
@@ -55,7 +56,6 @@ from tensorkeep.checkpoint.rewriting import (
     transform,
 )
 from tensorkeep.checkpoint.saving import (
-    CheckpointWriter,
     Destination,
     DirectoryDestination,
     FileNames,
@@ -79,8 +79,8 @@ from tensorkeep.checkpoint.saving import (
     save_folder,
     save_in_background,
     write_checkpoint,
-    writing,
 )
+from tensorkeep.checkpoint.streaming import CheckpointWriter, writing
 from tensorkeep.checkpoint.verifying import (
     digest_of_file,
     find_damage,

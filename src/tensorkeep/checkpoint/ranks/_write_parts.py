@@ -30,8 +30,9 @@ def _write(part: Part, assigned: PartToWrite, files: ReservedFiles, digesting: D
     if assigned.is_whole:
         files.fill(place, nbytes_of(part), (content for _, content in part.blocks()), digesting)
         return
-    for block, content in part.blocks():
-        write_block(files[place.file], place.start, part.shape, block, content, beat)
+    with files.using(place.file) as file:
+        for block, content in part.blocks():
+            write_block(file, place.start, part.shape, block, content, beat)
 
 
 def write_own(

@@ -10,7 +10,6 @@
 - `_removal`: what a save removes of the old checkpoint.
 - `_reuse`: files of an older checkpoint that are linked and not written again.
 - `_save`: `save_checkpoint`.
-- `_writer`: `writing`, a save whose tensors come one by one.
 - `_snapshot`: a copy of tensors, in memory that is used again.
 - `_save_queue`: background saves, one after another for each directory.
 - `_save_async`: `save_async`.
@@ -28,18 +27,16 @@ from tensorkeep.checkpoint.saving._folder import save_folder
 from tensorkeep.checkpoint.saving._options import SaveOptions
 from tensorkeep.checkpoint.saving._plan import SavePlan, plan_pieces, plan_whole
 from tensorkeep.checkpoint.saving._removal import FileNames
-from tensorkeep.checkpoint.saving._reserved_files import Beat, ReservedFiles
-from tensorkeep.checkpoint.saving._save import save_checkpoint, write_checkpoint
+from tensorkeep.checkpoint.saving._reserved_files import Beat, ReservedFiles, write_all
+from tensorkeep.checkpoint.saving._save import save_checkpoint, stage_all, write_checkpoint
 from tensorkeep.checkpoint.saving._save_async import save_async, save_in_background
 from tensorkeep.checkpoint.saving._save_queue import SaveHandle
 from tensorkeep.checkpoint.saving._snapshot import release_snapshots
 from tensorkeep.checkpoint.saving._store_destination import StoreDestination
 from tensorkeep.checkpoint.saving._upload import UploadedFile, UploadSpec, remove_objects
-from tensorkeep.checkpoint.saving._writer import CheckpointWriter, writing
 
 __all__ = [
     "Beat",
-    "CheckpointWriter",
     "Destination",
     "DirectoryDestination",
     "FileNames",
@@ -63,6 +60,7 @@ __all__ = [
     "save_checkpoint",
     "save_folder",
     "save_in_background",
+    "stage_all",
+    "write_all",
     "write_checkpoint",
-    "writing",
 ]

@@ -10,6 +10,7 @@ import os
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from copy import copy
 from typing import Final
 
 import msgspec
@@ -28,7 +29,7 @@ from tensorkeep.layout import ShardRecord, emit_index
 from tensorkeep.parallel import ProgressMeter, parallel_map
 from tensorkeep.tensors import Sealing, sealed_head, write_file
 from tensorkeep.texts import listed
-from tensorkeep.transport import Reserved, Transaction, open_source, sync_directory, transaction
+from tensorkeep.transport import PartialFile, Reserved, Transaction, open_source, sync_directory, transaction
 
 _MAX_WRITERS: Final = 4
 """Threads that write or hash files side by side; one disk is not faster with more."""
@@ -78,6 +79,17 @@ class DirectoryDestination:
         self._transaction: Transaction = self._open.enter_context(
             transaction(directory, self._options.stem, durable=durable)
         )
+
+    def with_plan(self, plan: SavePlan) -> DirectoryDestination:
+        """Return this destination, as open as it is, for another plan."""
+        other = copy(self)
+        other._plan = plan
+        return other
+
+    def scratch(self, name: str) -> tuple[PartialFile, str]:
+        """Make a file beside the staged ones, which is removed with them; return its path too."""
+        path = self._transaction.path_of(name)
+        return PartialFile(path, 0), path
 
     def stage(self, file: str, on_written: Callable[[int], None]) -> None:
         """Write a file into the staging directory, or link it to an equal file of an older checkpoint."""

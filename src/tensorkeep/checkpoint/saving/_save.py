@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tensorkeep.checkpoint.saving._destination import destination_of, refuse_file_name
+from tensorkeep.checkpoint.saving._destination import Destination, destination_of, refuse_file_name
 from tensorkeep.checkpoint.saving._options import SaveOptions
-from tensorkeep.checkpoint.saving._plan import plan_whole
+from tensorkeep.checkpoint.saving._plan import SavePlan, plan_whole
 from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES
 from tensorkeep.kinds.safetensors import Checkpoint, TensorFile
 from tensorkeep.layout import Index, parse_size
@@ -120,18 +120,23 @@ def save_checkpoint(
 def write_checkpoint(prepared: Prepared, directory: str | os.PathLike[str], options: SaveOptions) -> None:
     """Write a prepared state as `save_checkpoint` does."""
     plan = plan_whole(prepared, options)
-    meter = ProgressMeter(options.progress, plan.nbytes)
-    # What changed since the reused checkpoint is mostly small: the disk takes it while the rest is compared.
-    files = sorted(plan.files, key=plan.nbytes_of) if options.reuse is not None else list(plan.files)
     destination = destination_of(os.fspath(directory), plan, options)
     try:
         destination.open()
-        parallel_map(
-            lambda file: destination.stage(file, meter.counting()),
-            files,
-            n_threads=min(len(files), destination.max_writers),
-            meter=meter,
-        )
+        stage_all(destination, plan, options)
         destination.commit()
     finally:
         destination.abandon()
+
+
+def stage_all(destination: Destination, plan: SavePlan, options: SaveOptions) -> None:
+    """Write all files of a plan, several at a time."""
+    meter = ProgressMeter(options.progress, plan.nbytes)
+    # What changed since the reused checkpoint is mostly small: the disk takes it while the rest is compared.
+    files = sorted(plan.files, key=plan.nbytes_of) if options.reuse is not None else list(plan.files)
+    parallel_map(
+        lambda file: destination.stage(file, meter.counting()),
+        files,
+        n_threads=min(len(files), destination.max_writers),
+        meter=meter,
+    )

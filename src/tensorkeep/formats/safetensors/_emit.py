@@ -16,7 +16,7 @@ from tensorkeep.errors import HeaderError, LimitError
 from tensorkeep.formats.safetensors._arrangement import ALIGNMENT_NBYTES, PLAIN, Arrangement
 from tensorkeep.formats.safetensors._members import METADATA_KEY
 from tensorkeep.formats.safetensors._parse import LENGTH_NBYTES
-from tensorkeep.limits import MAX_HEADER_NBYTES
+from tensorkeep.limits import MAX_HEADER_NBYTES, MAX_I64
 
 
 def lay_out(
@@ -30,6 +30,8 @@ def lay_out(
         dtype, shape, nbytes = tensors[name]
         entries[name] = TensorEntry(dtype.name, shape, (start, start + nbytes))
         start += nbytes
+    if start > MAX_I64:
+        raise LimitError("a file would be too large", expected=f"at most {MAX_I64:,} bytes", found=f"{start:,}")
     return entries
 
 

@@ -32,7 +32,7 @@ Scope: TypeAlias = Literal["tensor", "rows", "elements"]
 
 
 _PARALLEL_RUN_LENGTH: Final = 4 * RUN_LENGTH
-"""Elements to compute at once where threads do: handing a run over costs as much as 100,000 elements of an average."""
+"""Elements to compute at once where threads do: handing a run over takes as long as averaging 100,000."""
 
 _N_THREADS: Final = min(4, os.cpu_count() or 1)
 """Threads that compute runs; each has a run in memory, and one waits."""

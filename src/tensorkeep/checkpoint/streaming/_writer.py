@@ -1,25 +1,22 @@
-"""A save whose tensors come one by one, in any order: what each is called and how large it is is known before."""
+"""A save whose tensors come one by one, in any order."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from operator import index
 from threading import Lock
 from typing import Any, Self
 
 from tensorkeep.arrays import any_tensor_to_write
-from tensorkeep.checkpoint.saving._destination import refuse_file_name
-from tensorkeep.checkpoint.saving._directory_destination import DirectoryDestination
-from tensorkeep.checkpoint.saving._options import SaveOptions
-from tensorkeep.checkpoint.saving._plan import plan_whole
-from tensorkeep.checkpoint.saving._reserved_files import ReservedFiles
+from tensorkeep.checkpoint.saving import SaveOptions, refuse_file_name
+from tensorkeep.checkpoint.streaming._rooms import GrowingRoom, PlannedRoom, Room, refuse_names
 from tensorkeep.dtypes import find_dtype
-from tensorkeep.errors import RefusedError, TensorNotFoundError, UnsupportedError
+from tensorkeep.errors import RefusedError, UnsupportedError
 from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES
 from tensorkeep.layout import parse_size
-from tensorkeep.tensors import Digesting, LazyTensor, LazyTensors, PlaceholderTensor, Prepared, check_target, prepare
+from tensorkeep.tensors import Digesting, LazyTensor, LazyTensors, PlaceholderTensor, check_target, prepare
 from tensorkeep.texts import counted, listed
 from tensorkeep.transport import is_remote
 
@@ -27,18 +24,16 @@ from tensorkeep.transport import is_remote
 class CheckpointWriter:
     """A checkpoint that is being written; `writing` makes one.
 
-    A context manager, for one block: at its end, the complete checkpoint is in place. If a tensor is missing or the
-    block raises, nothing has changed. Several threads may write different tensors; they must end before the block.
+    A context manager, for one block: at its end, the complete checkpoint is in place. If a planned tensor is missing
+    or the block raises, nothing has changed. Several threads may write different tensors; they must end before the
+    block.
     """
 
-    def __init__(self, directory: str, plan: Prepared, options: SaveOptions) -> None:
+    def __init__(self, directory: str, room: Room) -> None:
         self._directory = directory
-        self._plan = plan.to_write
-        self._durable = options.durable
-        self._destination = DirectoryDestination(directory, plan_whole(plan, options), options)
+        self._room = room
         self._digests: dict[str, bytes | None] = {}
         self._lock = Lock()
-        self._open = ExitStack()
         self._process: int | None = None
         self._is_open = False
 
@@ -48,13 +43,9 @@ class CheckpointWriter:
                 "a writer is for one block", path=self._directory, hint="Call tensorkeep.writing again"
             )
         self._process = os.getpid()
-        self._open.callback(self._destination.abandon)
         with ExitStack() as failing:
-            failing.push(self._open)
-            self._destination.open()
-            reservation = self._destination.reserve()
-            self._places = reservation.places
-            self._files = self._open.enter_context(ReservedFiles(reservation.files, self._destination.refresh))
+            failing.callback(self._room.close)
+            self._room.open()
             failing.pop_all()
         self._is_open = True
         return self
@@ -62,62 +53,52 @@ class CheckpointWriter:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if os.getpid() != self._process:  # the block of a child process, which wrote nothing of its own
             return
-        with self._open:
-            self._is_open = False
+        self._is_open = False
+        try:
             if kind is None:
-                self._finish()
+                self._room.commit(self._finished())
+        finally:
+            self._room.close()
 
-    def _finish(self) -> None:
+    def _finished(self) -> dict[str, bytes]:
         with self._lock:
             digests = {name: digest for name, digest in self._digests.items() if digest is not None}
-        missing = [name for name in self._plan if name not in digests]
-        if missing:
+            unfinished = [name for name in self._digests if name not in digests]
+        if unfinished:
             raise RefusedError(
-                f"{counted(len(missing), 'tensor')} of the plan {'was' if len(missing) == 1 else 'were'} not written",
+                f"threads are still writing {counted(len(unfinished), 'tensor')}",
                 path=self._directory,
-                expected=listed(f"`{name}`" for name in missing),
-                hint="Nothing was saved",
+                found=listed(f"`{name}`" for name in unfinished),
+                hint="Nothing was saved; end all threads that write before the block",
             )
-        if self._durable:
-            self._files.sync()
-        self._destination.collect(digests)
-        self._destination.commit()
+        return digests
 
     def __setitem__(self, name: str, tensor: Any) -> None:
         """Write a tensor.
 
         Args:
-            name: A name of the plan.
+            name: A name of the plan; any new name if there is no plan.
             tensor: A NumPy array, a tensor of torch or another library on any device, or a lazy tensor; of the dtype
                 and shape that were planned.
 
         Raises:
             TensorNotFoundError: If the plan has no such name (also a KeyError).
             RefusedError: If the tensor is not as planned, or was written before.
+            HeaderError: If it cannot be the name of a tensor.
             UnsupportedError: If it is not a tensor, or the writer is not open.
             TransportError: If the disk is full, or a system call fails otherwise.
         """
         if not self._is_open:
             raise UnsupportedError("tensors are written in the block of `with`", path=self._directory, tensor=name)
-        planned = self._plan.get(name)
-        if planned is None:
-            raise TensorNotFoundError(f"the plan has no tensor `{name}`", path=self._directory, tensor=name)
         described = tensor.tensor_to_write() if isinstance(tensor, LazyTensor) else any_tensor_to_write(tensor, name)
-        if (described.dtype, described.shape) != (planned.dtype, planned.shape):
-            raise RefusedError(
-                f"tensor `{name}` is not as planned",
-                path=self._directory,
-                tensor=name,
-                expected=f"{planned.dtype.name} {list(planned.shape)}",
-                found=f"{described.dtype.name} {list(described.shape)}",
-            )
+        self._room.check(name, described)
         with self._lock:
             if name in self._digests:
                 raise RefusedError(f"tensor `{name}` was written before", path=self._directory, tensor=name)
             self._digests[name] = None
         try:
             with Digesting() as digesting:
-                self._files.fill(self._places[name], described.nbytes, described.buffers(), digesting)
+                self._room.fill(name, tensor, described, digesting)
                 (digest,) = digesting.digests()
         except BaseException:
             with self._lock:
@@ -129,12 +110,12 @@ class CheckpointWriter:
     @property
     def missing(self) -> list[str]:
         """Names of the plan that are not written yet, in its order."""
-        return [name for name in self._plan if name not in self._digests]
+        return self._room.missing(self._digests)
 
 
 def writing(
     directory: str | os.PathLike[str],
-    plan: Mapping[str, Any],
+    plan: Mapping[str, Any] | None = None,
     *,
     max_shard_size: int | str = "5GB",
     base_name: str = "model",
@@ -156,11 +137,15 @@ def writing(
     directory holds what it held before. Of NumPy arrays, the files equal what `save_checkpoint` writes,
     byte for byte.
 
+    Without a plan, tensors are taken as they come, whatever their names, dtypes and shapes. They wait in a file, from
+    which the kernel copies them to their places at the end: the disk needs room for them twice.
+
     Args:
         directory: Created if its parent exists.
         plan: Name to dtype and shape: a pair, such as `("bf16", (10, 4))`, or anything that has both, such as a lazy
             tensor, an array, or a tensor on torch's meta device. An open checkpoint
-            also serves as a plan: its nested state and other data are kept; tied tensors are written one by one.
+            also serves as a plan: its nested state and other data are kept; tied tensors are written one by one. None
+            if that is not known before.
         max_shard_size: Bytes of tensors in one shard: a number, or text such as `"5GB"`.
         base_name: What file names begin with.
         variant: Such as `"fp16"`, which gives `model.fp16.safetensors`.
@@ -175,9 +160,10 @@ def writing(
 
     Raises:
         DtypeError: If the format has no such dtype.
-        TypeError: If `directory` is not path-like, or metadata is not text.
+        TypeError: If `directory` is not path-like, metadata is not text, or a plan is neither pairs nor tensors.
         UnsupportedError: If the directory is a URL, or a size or name is invalid.
-        HeaderError: If a name or text cannot be encoded as UTF-8, or is reserved by the format.
+        HeaderError: If a name is not text that has a UTF-8 form, is too long, or is reserved by the format.
+        LimitError: If a file would be larger than any file system allows.
         ValueError: If an extent is negative.
     """
     refuse_file_name(check_target(directory))
@@ -199,14 +185,28 @@ def writing(
         align=align,
         order=order,
     )
+    if plan is None:
+        return CheckpointWriter(target, GrowingRoom(target, options))
     if isinstance(plan, LazyTensors):
-        return CheckpointWriter(target, prepare(plan, ties="copy"), options)
-    return CheckpointWriter(target, prepare({name: _placeholder(each) for name, each in plan.items()}), options)
+        prepared = prepare(plan, ties="copy")
+    else:
+        prepared = prepare({name: _placeholder(name, each) for name, each in plan.items()})
+    refuse_names(plan, prepared, target)
+    return CheckpointWriter(target, PlannedRoom(target, prepared, options))
 
 
-def _placeholder(planned: Any) -> PlaceholderTensor:
-    dtype, shape = planned if isinstance(planned, tuple) else (planned.dtype, planned.shape)
+def _placeholder(name: Any, planned: Any) -> PlaceholderTensor:
+    dtype, shape = _described(name, planned)
     extents = tuple(map(index, shape))
     if any(extent < 0 for extent in extents):
-        raise ValueError(f"a shape cannot have negative extents: {list(extents)}")
+        raise ValueError(f"a shape cannot have negative extents: {list(extents)}, of tensor {name!r}")
     return PlaceholderTensor(find_dtype(dtype), extents, "numpy")
+
+
+def _described(name: Any, planned: Any) -> tuple[Any, Iterable[Any]]:
+    match planned:
+        case (dtype, [*shape]):
+            return dtype, shape
+        case _ if hasattr(planned, "dtype") and hasattr(planned, "shape"):
+            return planned.dtype, planned.shape
+    raise TypeError(f'tensor {name!r} is planned as a pair, such as ("bf16", (10, 4)), or as a tensor: {planned!r}')

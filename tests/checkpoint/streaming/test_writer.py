@@ -140,7 +140,7 @@ def test_a_tensor_that_fails_can_be_written_again(tmp_path: Path, monkeypatch: p
     with tensorkeep.writing(tmp_path / "out", {"a": ("uint8", (3,)), "b": ("uint8", (3,))}) as writer:
         writer["b"] = np.full(3, 7, np.uint8)
         too_many = StreamedTensor(BY_NAME["U8"], (3,), 3, lambda: iter([b"12", b"345"]))
-        monkeypatch.setattr("tensorkeep.checkpoint.saving._writer.any_tensor_to_write", lambda *_: too_many)
+        monkeypatch.setattr("tensorkeep.checkpoint.streaming._writer.any_tensor_to_write", lambda *_: too_many)
         with pytest.raises(IntegrityError, match="expected 3 bytes, found 5"):
             writer["a"] = None
         monkeypatch.undo()
