@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from math import fsum, inf, isfinite
+from math import fsum, isfinite
 
 import numpy as np
 
@@ -72,10 +72,12 @@ def ema(*models: LazyTensors, decay: float, integers: Integers = "equal") -> Ten
 def shares_of(weights: Sequence[float] | None, n_models: int) -> list[float]:
     """Return weights whose sum is 1."""
     given = weights_for(weights, n_models)
-    total = fsum(weight / n_models for weight in given) * n_models
-    if n_models and not 0 < abs(total) < inf:
-        raise ValueError(f"the sum of the weights is {total}: they cannot be divided by it")
-    return [weight / total for weight in given]
+    largest = max(map(abs, given), default=0) or 1.0
+    parts = [weight / largest for weight in given]  # their sum is finite
+    total = fsum(parts)
+    if n_models and not total:
+        raise ValueError("the sum of the weights is 0: they cannot be divided by it")
+    return [part / total for part in parts]
 
 
 def weights_for(weights: Sequence[float] | None, n_models: int) -> list[float]:

@@ -42,8 +42,8 @@ def slerp(a: LazyTensors, b: LazyTensors, t: float) -> TensorView:
 
 
 def _on_arc(t: float, a: Numbers, b: Numbers) -> Numbers:
-    directions = [_direction(numbers) for numbers in (a, b)]
-    cosine = 1.0 if any(direction is None for direction in directions) else float(np.vdot(*directions))
+    from_a, from_b = _direction(a), _direction(b)
+    cosine = 1.0 if from_a is None or from_b is None else float(np.vdot(from_a, from_b))
     if not abs(cosine) <= _LINEAR_FROM:
         return weighted_sum((1 - t, t), a, b)
     angle = acos(cosine)

@@ -22,8 +22,11 @@ from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import (
     BusyError,
     DtypeError,
+    HeaderError,
     IntegrityError,
+    LimitError,
     RefusedError,
+    TensorkeepError,
     TensorNotFoundError,
     UnsupportedError,
 )
@@ -195,10 +198,95 @@ def test_a_child_that_ends_the_block_saves_nothing(old: Path) -> None:
     assert tensorkeep.load(old).keys() == TENSORS.keys()
 
 
+BAD_NAMES = ["__metadata__", "\ud800", "n" * 20_000, 5, None, b"a", ("a",), True]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES, ids=[ascii(name)[:20] for name in BAD_NAMES])
+def test_names_that_no_file_can_have(name: Any, old: Path) -> None:
+    with pytest.raises(HeaderError, match="cannot be the name of a tensor"):
+        tensorkeep.writing(old, {"a": ("f32", (1,)), name: ("f32", (1,))})
+    with pytest.raises(HeaderError, match="cannot be the name of a tensor"), tensorkeep.writing(old) as writer:
+        writer[name] = np.ones(1)
+    assert tensorkeep.load(old).keys() == {"old"}
+
+
+def test_plans_as_json_has_them(tmp_path: Path) -> None:
+    with tensorkeep.writing(tmp_path / "out", {"a": ["f32", [3]]}) as writer:
+        writer["a"] = np.ones(3, np.float32)
+    assert tensorkeep.load(tmp_path / "out")["a"].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("planned", [None, ("f32", (1,), 2), ("f32", 3), "f32"])
+def test_a_plan_that_says_nothing_names_the_tensor(planned: Any, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="tensor 'a' is planned as a pair"):
+        tensorkeep.writing(tmp_path / "out", {"a": planned})
+
+
+def test_a_file_that_no_disk_can_hold(old: Path) -> None:
+    with pytest.raises(LimitError, match="too large"), tensorkeep.writing(old, {"a": ("f32", (2**61,))}):
+        pass
+    with pytest.raises(LimitError, match="too large"):
+        tensorkeep.save_checkpoint(tensorkeep.open(old).map(lambda x: x, shape=(2**70,)), old)
+    assert tensorkeep.load(old).keys() == {"old"}
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no list of descriptors")
+def test_few_files_are_open_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tensorkeep.checkpoint.saving._reserved_files._MAX_OPEN", 5)
+    plan = {f"w{place}": ("f32", (10,)) for place in range(40)}
+    before = len(os.listdir("/proc/self/fd"))
+    most = 0
+    with tensorkeep.writing(tmp_path / "out", plan, max_shard_size=40) as writer:
+        for name in [*list(plan)[::2], *list(plan)[1::2]]:
+            writer[name] = np.full(10, int(name[1:]), np.float32)
+            most = max(most, len(os.listdir("/proc/self/fd")))
+    assert most <= before + 5 + 3
+    assert tensorkeep.verify(tmp_path / "out")
+    assert tensorkeep.load(tmp_path / "out")["w7"].tolist() == [7.0] * 10
+
+
+@pytest.mark.parametrize("plan", [PLAN, None], ids=["planned", "as they come"])
+def test_a_block_that_ends_while_threads_write(old: Path, plan: Any) -> None:
+    is_writing, may_end = threading.Event(), threading.Event()
+    errors: list[TensorkeepError] = []
+
+    class Slow:
+        shape, dtype = (20, 30), "float32"
+
+        def __array__(self, *_: object, **__: object) -> Any:
+            is_writing.set()
+            may_end.wait(10)
+            return TENSORS["embedding"]
+
+    view = tensorkeep.open(tensorkeep.numpy.save({"embedding": TENSORS["embedding"]})).map(
+        lambda _: np.asarray(Slow()), scope="tensor"
+    )
+
+    def write_slowly(writer: Any) -> None:
+        try:
+            writer["embedding"] = view["embedding"]
+        except TensorkeepError as error:
+            errors.append(error)
+
+    def end_too_early() -> None:
+        with tensorkeep.writing(old, plan) as writer:
+            threads.append(threading.Thread(target=write_slowly, args=(writer,)))
+            threads[0].start()
+            is_writing.wait(10)
+
+    threads: list[threading.Thread] = []
+    with pytest.raises(RefusedError, match=r"still writing 1 tensor .*`embedding`"):
+        end_too_early()
+    may_end.set()
+    threads[0].join()
+    assert tensorkeep.load(old).keys() == {"old"}
+    assert sorted(path.name for path in old.iterdir()) == ["model.safetensors"]
+
+
 def test_plans_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(DtypeError, match="no such dtype"):
         tensorkeep.writing(tmp_path / "out", {"a": ("f33", (1,))})
-    with pytest.raises(ValueError, match=r"negative extents: \[-1, 2\]"):
+    with pytest.raises(ValueError, match=r"negative extents: \[-1, 2\], of tensor 'a'"):
         tensorkeep.writing(tmp_path / "out", {"a": ("f32", (-1, 2))})
     with pytest.raises(UnsupportedError, match="one by one to a directory of this machine"):
         tensorkeep.writing("memory://out/", PLAN)
@@ -214,20 +302,78 @@ def test_two_writers_of_one_directory(old: Path) -> None:
     assert tensorkeep.load(old).keys() == TENSORS.keys()
 
 
+@pytest.mark.parametrize("max_shard_size", [10**6, 1500], ids=["one file", "shards"])
+def test_without_a_plan_it_is_what_one_save_writes(tmp_path: Path, max_shard_size: int) -> None:
+    options: dict[str, Any] = {"max_shard_size": max_shard_size, "metadata": {"a": "b"}, "sha256": True}
+    tensorkeep.save_checkpoint(TENSORS, tmp_path / "once", **options)
+
+    with tensorkeep.writing(tmp_path / "each", **options) as writer:
+        for name, array in TENSORS.items():
+            writer[name] = array
+            assert not any((tmp_path / "each").glob("*.safetensors"))
+        assert writer.missing == []
+
+    assert contents(tmp_path / "each") == contents(tmp_path / "once")
+    assert tensorkeep.verify(tmp_path / "each")
+
+
+def test_without_a_plan_tensors_keep_their_library(tmp_path: Path) -> None:
+    with tensorkeep.writing(tmp_path / "out") as writer:
+        writer["a"] = torch.ones(3, dtype=torch.bfloat16)
+        with pytest.raises(RefusedError, match="written before"):
+            writer["a"] = torch.ones(4)
+        with pytest.raises(UnsupportedError, match="not a tensor"):
+            writer["b"] = [1, 2]
+    assert torch.equal(tensorkeep.load(tmp_path / "out")["a"], torch.ones(3, dtype=torch.bfloat16))
+
+
+def test_nothing_given_is_an_empty_checkpoint(tmp_path: Path) -> None:
+    with tensorkeep.writing(tmp_path / "out"):
+        pass
+    assert tensorkeep.load(tmp_path / "out") == {}
+
+
+def test_without_a_plan_a_block_that_raises_saves_nothing(old: Path) -> None:
+    def fail() -> None:
+        with tensorkeep.writing(old) as writer:
+            writer["a"] = np.ones(1000)
+            raise ZeroDivisionError
+
+    before = contents(old)
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert contents(old) == before
+    assert sorted(path.name for path in old.iterdir()) == ["model.safetensors"]
+
+
+def test_without_a_plan_a_failure_takes_no_place(tmp_path: Path) -> None:
+    failing = tensorkeep.open(tensorkeep.numpy.save({"a": np.ones(3)})).map(lambda _: 1 // 0, scope="tensor")
+    with tensorkeep.writing(tmp_path / "out") as writer:
+        with pytest.raises(ZeroDivisionError):
+            writer["a"] = failing["a"]
+        writer["b"] = np.ones(2)
+        writer["a"] = np.zeros(4)
+    loaded = tensorkeep.load(tmp_path / "out")
+    assert {name: array.tolist() for name, array in loaded.items()} == {"b": [1, 1], "a": [0, 0, 0, 0]}
+
+
+KILLED_PLAN = '{"a": ("f32", (1000,)), "b": ("f32", (1000,))}'
 KILLED = """
 import os, signal, sys
 import numpy as np
 import tensorkeep
 
-with tensorkeep.writing(sys.argv[1], {"a": ("f32", (1000,)), "b": ("f32", (1000,))}) as writer:
+with tensorkeep.writing(sys.argv[1], PLAN) as writer:
     writer["a"] = np.ones(1000, np.float32)
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-def test_killed_while_writing_the_old_one_stays(old: Path) -> None:
-    killed = subprocess.run([sys.executable, "-c", KILLED, old], timeout=60, check=False)
+@pytest.mark.parametrize("plan", [KILLED_PLAN, "None"], ids=["planned", "as they come"])
+def test_killed_while_writing_the_old_one_stays(old: Path, plan: str) -> None:
+    program = KILLED.replace("PLAN", plan)
+    killed = subprocess.run([sys.executable, "-c", program, old], timeout=60, check=False)
 
     assert killed.returncode == -signal.SIGKILL
     assert tensorkeep.load(old).keys() == {"old"}

@@ -62,7 +62,10 @@ def _product(left: Numbers, factor: Numbers, dtype: Any) -> Numbers:
     """Multiply (rows, rank) by (rank, columns) in F64, each row to the same bits whatever rows are beside it."""
     rows = left.reshape(len(left), -1).astype(np.float64)
     if dtype == np.float64:  # not by BLAS, whose order of sums is not known
-        return sum((row[:, None] * column for row, column in zip(rows.T, factor, strict=True)), np.float64(0))
+        total = np.zeros((len(rows), factor.shape[1]))
+        for of_rank, values in zip(rows.T, factor, strict=True):
+            total += of_rank[:, None] * values
+        return total
     n_rows = _n_rows(factor.shape[1])
     padded = np.zeros((n_rows, rows.shape[1]))
     padded[: len(rows)] = rows
