@@ -51,7 +51,7 @@ def _on_arc(t: float, a: Numbers, b: Numbers) -> Numbers:
 
 
 def _direction(numbers: Numbers) -> Numbers | None:
-    """Return the vector of length 1; None if there is none."""
+    """Return the vector of length 1; None for zeros, which have no direction."""
     norm = float(np.linalg.norm(numbers.reshape(-1)))
     if isinf(norm):  # the squares are too large for the dtype
         numbers = numbers / np.abs(numbers).max()
