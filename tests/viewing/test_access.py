@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import socket
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -45,6 +46,40 @@ def test_every_answer_confines_the_page(client) -> None:
         assert answer.headers["Cross-Origin-Resource-Policy"] == "same-origin"
         assert answer.headers["Cache-Control"] == "no-store"
         assert answer.headers["Server"] == "tensorkeep"
+
+
+def test_what_is_no_request_gets_no_words(client) -> None:
+    parts = urlsplit(client.url)
+    for head in (f"GET {parts.path} HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", f"GET {parts.path}" + "x" * 20_000):
+        with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
+            connection.sendall(head.encode())
+            answer = b"".join(iter(lambda: connection.recv(65536), b""))
+
+        assert answer[8:13] == b" 400 "
+        assert b"Content-Security-Policy: default-src 'none'" in answer
+        assert b"Server: tensorkeep" in answer
+        assert parts.path.strip("/").encode() not in answer
+
+
+def test_connections_without_requests_make_room(client) -> None:
+    parts = urlsplit(client.url)
+    idle = [socket.create_connection((parts.hostname, parts.port), timeout=10) for _ in range(160)]
+    idle[-1].sendall(b"GET /half HTTP")
+
+    assert client.request("api/about").status == 200
+    assert len([each for each in idle if not is_closed(each)]) < 130
+    for each in idle:
+        each.close()
+
+
+def is_closed(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return not connection.recv(1)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def test_without_the_secret_nobody_looks(client) -> None:

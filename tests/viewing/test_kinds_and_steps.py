@@ -122,6 +122,35 @@ def test_names_that_utf8_lacks_are_shown(view, tmp_path: Path) -> None:
     assert children(client)["note"]["text"] == "\udcff"
 
 
+def test_tensors_that_repeat_few_bytes_are_bounded(view, tmp_path: Path) -> None:
+    huge = {"cube": torch.zeros(1, dtype=torch.float64).expand(2**31, 2**31), "long": torch.zeros(1).expand(10**18)}
+    torch.save({**huge, "bytes": np.bytes_(b"x" * 3_000_000)}, tmp_path / "huge.pt")
+    client = view(tmp_path / "huge.pt")
+
+    for t in range(2):
+        assert client.get("sample", t=t)["low"] == 0
+        assert client.get("line", t=t)["n_points"] <= 1024
+        assert "expanded view" in client.lines("statistics", t=t)[-1]["error"]["message"]
+    assert [row[-1] is None for row in client.lines("survey")[0]["rows"]] == [False, False]
+    assert len(children(client)["bytes"]["text"]) < 1000
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need rights there")
+def test_a_configuration_that_is_a_link_elsewhere_is_not_shown(view, tmp_path: Path) -> None:
+    """Where the tensors are links too, as in a cache of the Hub, it is."""
+    blobs, model = tmp_path / "blobs", tmp_path / "snapshots" / "model"
+    blobs.mkdir()
+    model.mkdir(parents=True)
+    tensorkeep.save({"w": np.ones(1)}, blobs / "0")
+    blobs.joinpath("1").write_text('{"model": 1}')
+    tmp_path.joinpath("secret.json").write_text('{"secret": 1}')
+    model.joinpath("model.safetensors").symlink_to(blobs / "0")
+    model.joinpath("generation_config.json").symlink_to(blobs / "1")
+    model.joinpath("config.json").symlink_to(tmp_path / "secret.json")
+
+    assert [each["name"] for each in view(model).get("facts")["beside"]] == ["generation_config.json"]
+
+
 def test_odd_headers_have_answers(view, tmp_path: Path) -> None:
     """Shapes beyond all arrays, more dimensions than NumPy has, and a dtype of later versions."""
     entries = {

@@ -11,22 +11,26 @@
 - `_connections`: limits connections, and closes idle ones when there are too many.
 - `_listening`: a socket that listens.
 - `_in_thread`: a thread with an event loop, in which a server runs.
+- `_aiohttp`: aiohttp's server, without words of its own.
 - `_served`: a line of the access log.
 - `_server`: the server itself, over aiohttp, which is imported when a server is made.
 """
 
 from tensorkeep.server._access import is_loopback, names_this_machine
-from tensorkeep.server._connections import raise_descriptor_limit
-from tensorkeep.server._in_thread import InThread, check_aiohttp
+from tensorkeep.server._aiohttp import check_aiohttp, terse_server
+from tensorkeep.server._connections import Connections, affordable_connections, raise_descriptor_limit
+from tensorkeep.server._in_thread import InThread
 from tensorkeep.server._listening import BACKLOG, check_port, host_of_url, listening_socket
 from tensorkeep.server._served import Served
 from tensorkeep.server._server import Server
 
 __all__ = [
     "BACKLOG",
+    "Connections",
     "InThread",
     "Served",
     "Server",
+    "affordable_connections",
     "check_aiohttp",
     "check_port",
     "host_of_url",
@@ -34,4 +38,5 @@ __all__ = [
     "listening_socket",
     "names_this_machine",
     "raise_descriptor_limit",
+    "terse_server",
 ]

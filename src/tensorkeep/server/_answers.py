@@ -36,13 +36,15 @@ _TYPES: Final = {
 }
 """Types that browsers display; they save all others. None is HTML, which could run scripts."""
 
-_ALWAYS: Final = {
+HEADERS: Final = {
     "Server": "tensorkeep",
     "Tensorkeep-Server": "1",
     "Cache-Control": "no-cache",
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'",
 }
+"""Headers of every answer."""
+
 _BUSY: Final = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
@@ -150,7 +152,7 @@ def _short(status: int, text: str = "", **headers: str) -> Answer:
 
 def _with_body(status: int, content_type: str, body: bytes, **headers: str) -> Answer:
     own = {"Content-Type": content_type, "Content-Length": str(len(body))}
-    return Answer(status, _ALWAYS | own | headers, body)
+    return Answer(status, HEADERS | own | headers, body)
 
 
 def _of_folder(question: Question, site: Site, asked: Asked, opened: Opened) -> Answer:
@@ -197,7 +199,7 @@ def _of_status(question: Question, name: str, file: io.FileIO, opened: os.stat_r
     status, spans = decide(question.method, question.headers, version)
     headers = {"ETag": version.etag, "Last-Modified": version.last_modified, "Accept-Ranges": "bytes"}
     if status == 304:
-        return Answer(304, _ALWAYS | headers)
+        return Answer(304, HEADERS | headers)
     if status == 416:
         headers["Content-Range"] = f"bytes */{version.nbytes}"
     if status not in {200, 206}:
@@ -211,10 +213,10 @@ def _of_status(question: Question, name: str, file: io.FileIO, opened: os.stat_r
         headers["Content-Range"] = f"bytes {spans[0].start}-{spans[0].stop - 1}/{version.nbytes}"
     headers |= {"Content-Type": content_type, "Content-Length": str(body.nbytes)}
     if question.method == "HEAD":
-        return Answer(status, _ALWAYS | headers)
+        return Answer(status, HEADERS | headers)
     data = read(body) if body.nbytes <= _COPIED_NBYTES else body
     if data is None or isinstance(data, FileBody):
-        return data and Answer(status, _ALWAYS | headers, data)
+        return data and Answer(status, HEADERS | headers, data)
     if len(data) < body.nbytes or not body.is_as_promised():
         return _short(503, **{"Retry-After": "1"})  # it is being changed right now
-    return Answer(status, _ALWAYS | headers, data)
+    return Answer(status, HEADERS | headers, data)

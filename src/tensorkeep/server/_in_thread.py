@@ -11,8 +11,6 @@ from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Self
 
-from tensorkeep.errors import MissingDependencyError
-
 
 class InThread(ABC):
     """Runs in a thread; a subclass says what is served."""
@@ -65,13 +63,3 @@ class InThread(ABC):
 def _call_in(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
     with suppress(RuntimeError):  # the loop has ended
         loop.call_soon_threadsafe(callback)
-
-
-def check_aiohttp(action: str) -> None:
-    """Raise an error if aiohttp is missing; the extra that installs it has the name of the action."""
-    try:
-        import aiohttp  # noqa: F401
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"aiohttp is needed to {action}", found=str(error), hint=f"pip install 'tensorkeep[{action}]'"
-        ) from error

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from tensorkeep.errors import SourceMissingError, UnsupportedError, as_transport_error
 from tensorkeep.server._access import Access, is_loopback
-from tensorkeep.server._answers import Answer, Question, Site, answer_at_once, answer_to
+from tensorkeep.server._aiohttp import check_aiohttp, terse_server
+from tensorkeep.server._answers import HEADERS, Answer, Question, Site, answer_at_once, answer_to
 from tensorkeep.server._body import CAN_ASK_MEMORY
 from tensorkeep.server._connections import Connections, affordable_connections
-from tensorkeep.server._in_thread import InThread, check_aiohttp
+from tensorkeep.server._in_thread import InThread
 from tensorkeep.server._listening import BACKLOG, check_port, host_of_url, listening_socket
 from tensorkeep.server._sending import Sending
 from tensorkeep.server._served import Served
@@ -112,13 +113,11 @@ class Server(InThread):
 
     @asynccontextmanager
     async def _serving(self) -> AsyncIterator[None]:
-        from aiohttp import web
-
         self._threads = ThreadPoolExecutor(self.connections, thread_name_prefix="tensorkeep-send")
         self._sending = Sending(self._threads, self._patience_s)
-        server = web.Server(
+        server = terse_server(
             self._handle,
-            access_log=None,
+            HEADERS,
             logger=_quiet,
             keepalive_timeout=min(_IDLE_S, self._patience_s),
             lingering_time=_GRACE_S,

@@ -10,7 +10,8 @@ from tensorkeep.errors import UnsupportedError
 
 _MAX_CHARS: Final = 2000
 _MAX_FIELDS: Final = 16
-_match_integer = re.compile(r"-?[0-9]{1,18}", re.ASCII).fullmatch
+_MAX_POSITION: Final = 2**63 - 1
+_match_integer = re.compile(r"-?[0-9]{1,19}", re.ASCII).fullmatch
 
 
 class QueryError(UnsupportedError):
@@ -78,7 +79,7 @@ class Query:
         if not colon:
             raise QueryError(f"`{name}` is not a range", expected="such as 0:100")
         start = _integer(name, first, 0, extent)
-        return range(start, max(start, min(_integer(name, last, 0, 10**18), extent)))
+        return range(start, max(start, min(_integer(name, last, 0, _MAX_POSITION), extent)))
 
     def end(self) -> None:
         """Refuse parameters that were not taken."""

@@ -18,6 +18,7 @@ from tensorkeep.kinds import Opened
 from tensorkeep.store import CheckpointStore, is_store
 from tensorkeep.tensors import LazyTensor
 from tensorkeep.transport import without_secrets
+from tensorkeep.transport.system import give_back_freed_memory
 from tensorkeep.viewing._query import QueryError
 
 _MAX_OPEN: Final = 8
@@ -54,6 +55,7 @@ class Shown:
         self.opened: Opened = open_checkpoint(
             path, backend="pread", dangerous="record", variant=options.variant, engine=options.engine
         )
+        give_back_freed_memory()
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from tensorkeep.transport.system import give_back_freed_memory
 from tensorkeep.viewing._cache import Cache
 from tensorkeep.viewing._failures import BusyError, failure
 from tensorkeep.viewing._json import encoded
@@ -87,6 +88,8 @@ class Streaming:
             return b""
         except Exception as error:  # noqa: BLE001 - the page shows it
             return encoded(failure(error)[1])
+        finally:
+            give_back_freed_memory()  # a header of 100,000 tensors takes 100 MB while it is decoded
         if work.key is not None:
             self._cache.put(work.key, line)
         return line

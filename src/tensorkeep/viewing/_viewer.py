@@ -8,21 +8,30 @@ import os
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tensorkeep.server import (
     BACKLOG,
+    Connections,
     InThread,
+    affordable_connections,
     check_aiohttp,
     check_port,
     host_of_url,
     is_loopback,
     listening_socket,
+    terse_server,
 )
-from tensorkeep.viewing._guard import Guard
+from tensorkeep.viewing._guard import HEADERS, Guard
 from tensorkeep.viewing._page import read_page
 from tensorkeep.viewing._replies import Replies
 from tensorkeep.viewing._shelf import Options, Shelf
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+_MAX_CONNECTIONS: Final = 128
+"""Connections at a time; browsers keep six each. Idle ones, also those that send no request, make room for others."""
 
 _TOKEN_NBYTES: Final = 24
 
@@ -89,13 +98,12 @@ class Viewer(InThread):
 
     @asynccontextmanager
     async def _serving(self) -> AsyncIterator[None]:
-        from aiohttp import web
-
-        server = web.Server(
-            self._replies.reply, handler_cancellation=True, access_log=None, logger=_quiet, lingering_time=_GRACE_S
+        server = terse_server(
+            self._handle, HEADERS, handler_cancellation=True, logger=_quiet, lingering_time=_GRACE_S
         )
+        self._connections = Connections(server, affordable_connections(_MAX_CONNECTIONS))
         loop = asyncio.get_running_loop()
-        listener = await loop.create_server(server, sock=self._socket, backlog=BACKLOG)
+        listener = await loop.create_server(self._connections, sock=self._socket, backlog=BACKLOG)
         try:
             yield
         finally:
@@ -104,3 +112,8 @@ class Viewer(InThread):
             for each in server.connections:
                 each.close()
             await server.shutdown(_GRACE_S)
+            await self._connections.end()
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        with self._connections.busy(request.protocol):
+            return await self._replies.reply(request)

@@ -406,6 +406,7 @@ def test_an_expanded_view_of_terabytes_is_sliced_and_not_loaded(way: str, tmp_pa
             lambda: np.asarray(lazy),
             lazy.cast("f16").load,
             lazy.tensor_to_write,
+            lambda: lazy.reader.read_run("w", lazy.entry, 0, 10),
             lambda: tensorkeep.save({"w": lazy.cast("f16")}, tmp_path / "saved"),
         ):
             with pytest.raises(LimitError, match="tensor `w` is an expanded view") as caught:
@@ -413,6 +414,8 @@ def test_an_expanded_view_of_terabytes_is_sliced_and_not_loaded(way: str, tmp_pa
             assert caught.value.tensor == "w"
             assert caught.value.hint == "Read a slice of it"
         assert not (tmp_path / "saved").exists()
+        with pytest.raises(DtypeError, match="expanded view"):
+            tensorkeep.statistics(lazy)
 
 
 def test_the_limit_is_for_what_is_both_large_and_more_than_the_file_has() -> None:

@@ -76,8 +76,7 @@ def parse_header(text: Buffer, data_nbytes: int) -> Header:
 
     Unknown dtypes pass: their tensors can be listed and copied, not loaded.
     """
-    source = _decode_utf8(text)
-    entries, metadata = _decode_at_once(source) or read_members(source)
+    entries, metadata = _decode_at_once(text) or read_members(_decode_utf8(text))
     return Header(_check_entries(entries, data_nbytes), metadata, LENGTH_NBYTES + len(text))
 
 
@@ -88,9 +87,9 @@ def _decode_utf8(text: Buffer) -> str:
         raise HeaderError(f"invalid UTF-8 in header: {error.reason} at byte {error.start}") from None
 
 
-def _decode_at_once(source: str) -> tuple[dict[str, TensorEntry], dict[str, str] | None] | None:
+def _decode_at_once(text: Buffer) -> tuple[dict[str, TensorEntry], dict[str, str] | None] | None:
     """Decode a header as every known writer makes it; None if anything in it is unusual."""
-    rest, metadata = take_leading_metadata(source)
+    rest, metadata = take_leading_metadata(_decode_utf8(text))  # the whole is freed before `rest` is decoded
     try:
         entries = _decode_entries(rest)
     except (msgspec.MsgspecError, RecursionError):

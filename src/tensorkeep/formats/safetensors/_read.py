@@ -41,8 +41,8 @@ def read_head(
         length = bytes(source.read(ByteRange(0, min(LENGTH_NBYTES, source.nbytes))))
         header_nbytes = parse_header_nbytes(length, source.nbytes, max_header_nbytes=max_header_nbytes)
         data_start = LENGTH_NBYTES + header_nbytes
-        text = source.read(ByteRange(LENGTH_NBYTES, data_start))
-        return b"".join((length, text)), parse_header(text, source.nbytes - data_start)
+        head = b"".join((length, source.read(ByteRange(LENGTH_NBYTES, data_start))))
+        return head, parse_header(memoryview(head)[LENGTH_NBYTES:], source.nbytes - data_start)
     except HeaderError as error:
         raise HeaderError(**_explained(error, source, prefix)) from None
 

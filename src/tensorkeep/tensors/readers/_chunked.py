@@ -88,8 +88,9 @@ class ChunkedReader:
         return self.adapter.from_elements(elements, dtype)
 
     def read_run(self, name: str, entry: TensorEntry, start: int, stop: int) -> Any:
-        """Read a run of elements."""
+        """Read a run of elements; refuse one of a tensor that would be streamed for ever."""
         dtype = _dtype_of(name, entry)
+        self._refuse_empty(name, dtype, entry.n_elements)
         elements = np.empty(stop - start, dtype.bits_name)
         done = 0
         with within_numpys_limits(name, entry.shape):

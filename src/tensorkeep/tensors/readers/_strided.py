@@ -109,8 +109,9 @@ class StridedReader(msgspec.Struct, frozen=True):
         return source, spans_of_block(source, self.layout.start, dtype, ordered, in_order)
 
     def read_run(self, name: str, entry: TensorEntry, start: int, stop: int) -> Any:
-        """Read a run of elements."""
+        """Read a run of elements; refuse one of a tensor that would be streamed for ever."""
         dtype = self._dtype(name, entry)
+        self._refuse_expanded(name, dtype, parse_index(..., entry.shape))
         elements = np.empty(stop - start, dtype.bits_name)
         done = 0
         with within_numpys_limits(name, entry.shape):

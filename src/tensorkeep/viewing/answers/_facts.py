@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from contextlib import closing
 from itertools import islice
@@ -19,6 +20,7 @@ from tensorkeep.transport import (
     is_remote,
     join,
     list_names,
+    local_path,
     open_source,
     split,
     without_secrets,
@@ -58,7 +60,7 @@ def facts(of: str, opened: Opened, path: str) -> dict[str, Any]:
         "strings": _texts((each.name, each.what) for each in left_out if each.is_data),
         "dangers": _texts(dangers.items()),
         "splits": [(name, len(pieces)) for name, pieces in islice(opened.splits.items(), _MAX_ITEMS)],
-        "beside": list(_beside(path)),
+        "beside": list(_beside(path, [file.file for file in opened.describe().files])),
     }
 
 
@@ -71,14 +73,24 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else str(value)
 
 
-def _beside(path: str) -> Iterable[dict[str, Any]]:
-    """Read the JSON files with facts that are in the directory of a checkpoint."""
+def _beside(path: str, files: Iterable[str]) -> Iterable[dict[str, Any]]:
+    """Read the JSON files with facts that are in the directory of a checkpoint of these files."""
     folder = path if is_directory(path) else split(path)[0] or "."
-    names = list_names(folder) if is_remote(path) else None
+    names = list_names(folder) if is_remote(path) else _own_names(os.fspath(local_path(folder)), files)
     for name in _BESIDE if names is None else [name for name in _BESIDE if name in names]:
         text = _json_text(join(folder, name))
         if text is not None:
             yield {"name": name, "text": text}
+
+
+def _own_names(folder: str, files: Iterable[str]) -> list[str]:
+    """Return names in a local directory, without links elsewhere than into it, or to where the tensors are."""
+    own = {os.path.realpath(folder), *(_real_folder(folder, file) for file in files)}
+    return [name for name in _BESIDE if _real_folder(folder, name) in own]
+
+
+def _real_folder(folder: str, name: str) -> str:
+    return os.path.dirname(os.path.realpath(os.path.join(folder, name)))
 
 
 def _json_text(path: str) -> str | None:

@@ -90,8 +90,9 @@ _DESCRIBED: Final[tuple[tuple[Any, Callable[[Any], str]], ...]] = (
     (np.ndarray, lambda value: f"{value.dtype} {shape_text(value.shape)}"),
     (str, lambda value: shortened(value, _MAX_CHARS)),
     (int, _integer_text),
-    ((float, complex, np.generic, NoneType), str),
     ((bytes, bytearray), _bytes_text),
+    ((float, complex, NoneType), str),
+    (np.generic, lambda value: shortened(str(value), _MAX_CHARS)),
 )
 """Classes of values to what describes them; the first that fits."""
 
