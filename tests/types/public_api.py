@@ -64,6 +64,27 @@ def annotated(lazy: LazyTensor[torch.Tensor], opened: Opened[jax.Array]) -> tupl
     return lazy[...], opened["w"].load()
 
 
+def computed() -> None:
+    a = tensorkeep.open("a.safetensors", framework="torch")
+    b = tensorkeep.open("b.safetensors")
+    assert_type(a.map(torch.exp), TensorView[torch.Tensor])
+    assert_type(tensorkeep.combine(torch.add, a, a)["w"][0], torch.Tensor)
+    assert_type(tensorkeep.combine(np.add, b, a, framework="numpy"), TensorView[NDArray[Any]])
+    assert_type(b["w"].with_framework("jax", device=None)[:2], jax.Array)
+    assert_type(b["w"].with_framework("pt"), LazyTensor[torch.Tensor])
+
+
+def opened_as_safetensors_does(framework: str) -> None:
+    with tensorkeep.safe_open("model.safetensors", "pt", device="cuda:0") as file:
+        assert_type(file.get_tensor("w"), torch.Tensor)
+        assert_type(file.get_tensors(), dict[str, torch.Tensor])
+        assert_type(file.get_slice("w")[:2], torch.Tensor)
+    with tensorkeep.safe_open("model.safetensors", framework="np") as arrays:
+        assert_type(arrays.get_slice("w")[0], NDArray[Any])
+    assert_type(tensorkeep.safe_open("model.safetensors", "flax").get_tensor("w"), jax.Array)
+    assert_type(tensorkeep.safe_open("model.safetensors", framework).get_tensor("w"), Any)
+
+
 def faces() -> None:
     assert_type(tensorkeep.torch.load_file("m.safetensors"), dict[str, torch.Tensor])
     assert_type(tensorkeep.flax.load_file("m.safetensors"), dict[str, jax.Array])

@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import os
 from contextlib import suppress
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, overload
 
 import msgspec
 
+from tensorkeep.arrays import ArrayT
 from tensorkeep.compat._prefetch import PrefetchLoader, check_is_here, parts_of
 from tensorkeep.compat.wording import (
     check_backend,
@@ -24,8 +25,20 @@ from tensorkeep.kinds.safetensors import TensorFile, open_file
 from tensorkeep.tensors import LazyTensor
 from tensorkeep.transport import Openable
 
+if TYPE_CHECKING:
+    import jax
+    import mlx.core as mx
+    import paddle
+    import tensorflow as tf
+    import torch
+    from numpy.typing import NDArray
 
-class safe_open:  # noqa: N801 - the reference's name
+    from tensorkeep.arrays import JaxName, MlxName, NumpyName, PaddleName, TensorflowName, TorchName
+
+_Path: TypeAlias = str | os.PathLike[str]
+
+
+class safe_open(Generic[ArrayT]):  # noqa: N801 - the reference's name
     """A safetensors file, opened lazily: a context manager.
 
         with safe_open("model.safetensors", framework="pt", device="cuda:0") as file:
@@ -53,6 +66,42 @@ class safe_open:  # noqa: N801 - the reference's name
         TransportError: If the file cannot be read (also an OSError).
     """
 
+    @overload
+    def __init__(
+        self: safe_open[NDArray[Any]], filename: _Path, framework: NumpyName, device: Any = ..., *, backend: str = ...
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: safe_open[torch.Tensor], filename: _Path, framework: TorchName, device: Any = ..., *, backend: str = ...
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: safe_open[jax.Array], filename: _Path, framework: JaxName, device: Any = ..., *, backend: str = ...
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: safe_open[tf.Tensor],
+        filename: _Path,
+        framework: TensorflowName,
+        device: Any = ...,
+        *,
+        backend: str = ...,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: safe_open[mx.array], filename: _Path, framework: MlxName, device: Any = ..., *, backend: str = ...
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: safe_open[paddle.Tensor],
+        filename: _Path,
+        framework: PaddleName,
+        device: Any = ...,
+        *,
+        backend: str = ...,
+    ) -> None: ...
+    @overload
+    def __init__(self, filename: _Path, framework: str, device: Any = ..., *, backend: str = ...) -> None: ...
     def __init__(
         self, filename: str | os.PathLike[str], framework: str, device: Any = "cpu", *, backend: str = "auto"
     ) -> None:
@@ -97,7 +146,7 @@ class safe_open:  # noqa: N801 - the reference's name
         file = self._opened()
         return file.metadata if file.has_metadata else None
 
-    def get_tensor(self, name: str) -> Any:
+    def get_tensor(self, name: str) -> ArrayT:
         """Return a whole tensor.
 
         Args:
@@ -116,9 +165,10 @@ class safe_open:  # noqa: N801 - the reference's name
         if not self._library.gives_views:
             return lazy[...]
         view = lazy.view()
-        return lazy.load() if view is None else lazy.place(view)
+        placed: ArrayT = lazy.load() if view is None else lazy.place(view)
+        return placed
 
-    def get_tensors(self) -> dict[str, Any]:
+    def get_tensors(self) -> dict[str, ArrayT]:
         """Return all tensors by name, in the order of the bytes in the file; faster than one by one.
 
         Raises:
@@ -130,7 +180,7 @@ class safe_open:  # noqa: N801 - the reference's name
         """
         return self._opened().load()
 
-    def get_slice(self, name: str) -> PySafeSlice:
+    def get_slice(self, name: str) -> PySafeSlice[ArrayT]:
         """Return a tensor that is read when it is indexed: `file.get_slice("weight")[10:20, ::2]`.
 
         Args:
@@ -205,7 +255,7 @@ class safe_open:  # noqa: N801 - the reference's name
         check_is_here(device, self._library)
         return PrefetchLoader(parts, n_threads)
 
-    def _lazy(self, name: str) -> LazyTensor:
+    def _lazy(self, name: str) -> LazyTensor[ArrayT]:
         check_instance(name, "name", str)
         try:
             return self._opened()[name]
@@ -220,7 +270,7 @@ class safe_open:  # noqa: N801 - the reference's name
         return self._file
 
 
-class _safe_open_handle(safe_open):  # noqa: N801 - the reference's name
+class _safe_open_handle(safe_open[ArrayT]):  # noqa: N801 - the reference's name
     """`safe_open` for a file object, of bytes or text, instead of a path."""
 
     def __init__(self, f: Any, framework: str, device: Any = "cpu", *, backend: str = "auto") -> None:
@@ -266,10 +316,10 @@ class TensorMeta(msgspec.Struct, frozen=True):
     data_offsets: tuple[int, int]
 
 
-class PySafeSlice:
+class PySafeSlice(Generic[ArrayT]):
     """A tensor of a file, read when it is indexed."""
 
-    def __init__(self, lazy: LazyTensor, *, gives_views: bool) -> None:
+    def __init__(self, lazy: LazyTensor[ArrayT], *, gives_views: bool) -> None:
         self._lazy = lazy
         self._gives_views = gives_views
 
@@ -281,7 +331,7 @@ class PySafeSlice:
         """Return the dtype's name in the format, such as `"F32"`."""
         return self._lazy.dtype
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Any) -> ArrayT:
         """Read a part of the tensor.
 
         A torch tensor of a mapped file is indexed by torch, without a copy. Otherwise the index means what it means
@@ -289,7 +339,8 @@ class PySafeSlice:
         """
         view = self._lazy.view() if self._gives_views else None
         if view is not None:
-            return self._lazy.place(view[index])
+            part: ArrayT = self._lazy.place(view[index])  # type: ignore[index] # a torch tensor
+            return part
         try:
             return self._lazy[index]
         except SelectionError as error:

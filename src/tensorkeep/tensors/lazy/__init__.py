@@ -1,6 +1,7 @@
 """Lazy tensors and mappings of them.
 
 - `_dir`: members for people. Pure.
+- `_facts`: what is known of a tensor before it is read.
 - `_lazy`: `LazyTensor`, whose shape and dtype are known, and whose elements are read on indexing.
 - `_bytes`: their bytes, run by run.
 - `_html`: lazy tensors in notebooks. Pure.

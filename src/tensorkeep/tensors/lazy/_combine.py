@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from tensorkeep.arrays import ArrayT
 from tensorkeep.errors import TensorNotFoundError
 from tensorkeep.tensors.lazy._computed import Scope, computed_tensor
 from tensorkeep.tensors.lazy._mapping import LazyTensors, TensorView
@@ -14,13 +15,14 @@ from tensorkeep.texts import counted, listed
 
 def combine(
     compute: Callable[..., Any],
-    *tensors: LazyTensors,
+    first: LazyTensors[ArrayT],
+    *others: LazyTensors,
     names: Selector | Iterable[Selector] | None = None,
     scope: Scope = "tensor",
     dtype: Any = None,
     shape: tuple[int, ...] | None = None,
     framework: str | None = None,
-) -> TensorView:
+) -> TensorView[ArrayT]:
     """Return a view whose tensors a function computes, when they are read, from the tensors of one name in each.
 
         with tensorkeep.open("a.safetensors") as a, tensorkeep.open("b.safetensors") as b:
@@ -29,7 +31,8 @@ def combine(
 
     Args:
         compute: Takes one tensor from each, in that order, and returns a new one, of any array library.
-        *tensors: Open files, checkpoints or views; at least one.
+        first: An open file, a checkpoint or a view.
+        *others: More of them.
         names: Patterns or functions that choose names, as for `LazyTensors.select`; all must have each chosen name.
             If None, all must have the same names.
         scope: What one value depends on: `"tensor"`, `"rows"` or `"elements"`; see `LazyTensors.map`.
@@ -38,17 +41,17 @@ def combine(
         framework: The array library whose tensors `compute` takes, on the CPU; if None, each file's own.
 
     Returns:
-        A view with the order and the metadata of the first.
+        A view with the order, the metadata and the array library of the first.
 
     Raises:
         TensorNotFoundError: If one of them lacks a name, or nothing is chosen (also a KeyError).
         DtypeError: If there is no such dtype, or its elements are not whole bytes (F4, F6).
         RefusedError: If the shapes do not fit the scope.
-        TypeError: If there are no tensors, or `names` is neither patterns nor functions.
+        TypeError: If `names` is neither patterns nor functions.
         ValueError: If there is no such scope.
     """
     return combine_each(
-        lambda _: compute, tensors, names=names, scope=scope, dtype=dtype, shape=shape, framework=framework
+        lambda _: compute, (first, *others), names=names, scope=scope, dtype=dtype, shape=shape, framework=framework
     )
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from math import prod
-from typing import Any, Final, Generic
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from tensorkeep.arrays import ArrayT, TensorToWrite
 from tensorkeep.arrays.elements import known_dtype
-from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError, SelectionError
 from tensorkeep.markup import page
 from tensorkeep.tensors.indexing import parse_index, shard_range
 from tensorkeep.tensors.lazy._dir import names_for_people
+from tensorkeep.tensors.lazy._facts import TensorFacts
 from tensorkeep.tensors.readers import (
     BlockReader,
     CastReader,
@@ -21,12 +20,20 @@ from tensorkeep.tensors.readers import (
     reads_blocks,
 )
 from tensorkeep.texts import shape_text, size_text
-from tensorkeep.transport import ByteRange, ByteSource
 
-_NO_MARKS: Final[Mapping[str, Any]] = {}
+if TYPE_CHECKING:
+    import cupy
+    import jax
+    import mlx.core as mx
+    import paddle
+    import tensorflow as tf
+    import torch
+    from numpy.typing import NDArray
+
+    from tensorkeep.arrays import CupyName, JaxName, MlxName, NumpyName, PaddleName, TensorflowName, TorchName
 
 
-class LazyTensor(Generic[ArrayT]):
+class LazyTensor(TensorFacts, Generic[ArrayT]):
     """One tensor of a file, read when it is indexed.
 
     `name`, `dtype`, `shape` and the like cost nothing. Indexing reads only the elements that are asked for, and means
@@ -59,95 +66,7 @@ class LazyTensor(Generic[ArrayT]):
         marks: What that library keeps beside the elements.
     """
 
-    __slots__ = ("_digest", "_entry", "_reader", "library", "marks", "name")
-
-    def __init__(
-        self,
-        name: str,
-        entry: TensorEntry,
-        reader: Reader,
-        digest: bytes | None = None,
-        *,
-        library: str | None = None,
-        marks: Mapping[str, Any] = _NO_MARKS,
-    ) -> None:
-        self.library = library
-        self.marks = marks
-        self.name = name
-        self._entry = entry
-        self._reader = reader
-        self._digest = digest
-
-    @property
-    def entry(self) -> TensorEntry:
-        """Its entry in the file's header: dtype, shape, place. A cast does not change it."""
-        return self._entry
-
-    @property
-    def reader(self) -> Reader:
-        """Reads its elements. Tensors of one file have equal readers, which can be keys of a dict."""
-        return self._reader
-
-    @property
-    def dtype(self) -> str:
-        """Its element type by the name in the format, such as `"BF16"`, after any `cast`."""
-        cast_to = self._reader.cast_to
-        return self._entry.dtype if cast_to is None else cast_to.name
-
-    @property
-    def is_floating_point(self) -> bool:
-        """Whether elements are real floating-point numbers: F64 to F4; not complex numbers."""
-        dtype = self._reader.cast_to or self._entry.known_dtype
-        return dtype is not None and dtype.is_float
-
-    @property
-    def is_quantized(self) -> bool:
-        """Whether elements are blocks of quantized numbers, which `dequantize` gives and `raw` leaves as they are."""
-        return reads_blocks(self._reader)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Elements along each dimension; F4 and F6 elements are counted one by one."""
-        return self._entry.shape
-
-    @property
-    def ndim(self) -> int:
-        """Number of dimensions."""
-        return len(self._entry.shape)
-
-    @property
-    def n_elements(self) -> int:
-        """Number of elements."""
-        return prod(self._entry.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements in the file; after a `cast`, the bytes that they would take."""
-        cast_to = self._reader.cast_to
-        return self._entry.nbytes if cast_to is None else cast_to.nbytes(self.n_elements)
-
-    @property
-    def data_offsets(self) -> tuple[int, int]:
-        """Half-open range of bytes, counted from the start of the file's data; a `cast` does not change it.
-
-        The bytes of a view with gaps, or of a tensor in several pieces, are not one range: theirs begins at 0.
-        """
-        return self._entry.data_offsets
-
-    @property
-    def source(self) -> ByteSource | None:
-        """The file with its bytes; None if they are nowhere in this form: after a cast, for views with gaps."""
-        return self._reader.source
-
-    @property
-    def span(self) -> ByteRange | None:
-        """Half-open range of bytes of `source`; None if `source` is None."""
-        return self._reader.span_of(self._entry)
-
-    @property
-    def digest(self) -> bytes | None:
-        """The BLAKE3 digest that the file has for its bytes (32 bytes); None without one, or if `span` is None."""
-        return None if self.span is None else self._digest
+    __slots__ = ()
 
     def renamed(self, name: str) -> LazyTensor[ArrayT]:
         """Return the same tensor under another name.
@@ -166,6 +85,22 @@ class LazyTensor(Generic[ArrayT]):
         """
         return self._as(self.name, library, marks)
 
+    @overload
+    def with_framework(self, framework: NumpyName, device: Any = ...) -> LazyTensor[NDArray[Any]]: ...
+    @overload
+    def with_framework(self, framework: TorchName, device: Any = ...) -> LazyTensor[torch.Tensor]: ...
+    @overload
+    def with_framework(self, framework: JaxName, device: Any = ...) -> LazyTensor[jax.Array]: ...
+    @overload
+    def with_framework(self, framework: TensorflowName, device: Any = ...) -> LazyTensor[tf.Tensor]: ...
+    @overload
+    def with_framework(self, framework: MlxName, device: Any = ...) -> LazyTensor[mx.array]: ...
+    @overload
+    def with_framework(self, framework: PaddleName, device: Any = ...) -> LazyTensor[paddle.Tensor]: ...
+    @overload
+    def with_framework(self, framework: CupyName, device: Any = ...) -> LazyTensor[cupy.ndarray]: ...
+    @overload
+    def with_framework(self, framework: str, device: Any = ...) -> LazyTensor: ...
     def with_framework(self, framework: str, device: Any = "cpu") -> LazyTensor:
         """Return the same tensor for another array library than the one that the file was opened for.
 

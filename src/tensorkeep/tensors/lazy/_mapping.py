@@ -175,7 +175,7 @@ class LazyTensors(NamedTensors[ArrayT]):
         dtype: Any = None,
         shape: tuple[int, ...] | None = None,
         framework: str | None = None,
-    ) -> TensorView:
+    ) -> TensorView[ArrayT]:
         """Return a view with tensors that a function computes when they are read; others stay as they are.
 
             tensors.map(lambda weight: weight * 0.5, "*.weight", scope="elements")
