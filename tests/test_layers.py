@@ -30,6 +30,7 @@ LAYERS = (
         "checkpoint",
         "measuring",
         "merging",
+        "checking",
         "showing",
         "store",
         "conversion",

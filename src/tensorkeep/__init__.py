@@ -9,6 +9,7 @@
     tensorkeep.save_async(state, path)             the same in the background, while training continues
     tensorkeep.CheckpointStore(root)               the checkpoints of a run: keeps the last and the best
     tensorkeep.verify(path)                        check every byte against the digests that were saved
+    tensorkeep.check(path)                         do the tensors make sense together, and for a model?
     tensorkeep.diff(a, b)                          how two open checkpoints differ
     tensorkeep.statistics(file)                    what the numbers of tensors are like
     tensorkeep.show(file["w"])                     a picture of a tensor or a checkpoint, for notebooks
@@ -39,6 +40,7 @@
     tensorkeep.scanner       What would a file run?             every name in a pickle, and what it would do
     tensorkeep.checkpoint    many files as one                  saved, verified, compared and rewritten
     tensorkeep.measuring     statistics of tensors              extremes, mean, spread, histograms, NaNs
+    tensorkeep.checking      sense and nonsense in weights      layers, names, shapes, ties against a model
     tensorkeep.merging       one model of several               averages, SLERP, TIES, DARE, task arithmetic
     tensorkeep.showing       pictures of tensors, checkpoints   HTML and SVG for notebooks
     tensorkeep.store         many checkpoints                   the last and the best; nothing is written twice
@@ -61,6 +63,7 @@ from typing import TYPE_CHECKING, Any
 from tensorkeep.on_demand import find_on_demand
 
 if TYPE_CHECKING:
+    from tensorkeep.checking import CheckFinding, CheckReport, check
     from tensorkeep.checkpoint import (
         CheckpointWriter,
         DataDiff,
@@ -103,6 +106,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "CheckFinding",
+    "CheckReport",
     "Checkpoint",
     "CheckpointStore",
     "CheckpointWriter",
@@ -137,6 +142,7 @@ __all__ = [
     "Verification",
     "__version__",
     "add_sha256",
+    "check",
     "combine",
     "convert",
     "deserialize",
@@ -166,6 +172,7 @@ __all__ = [
 ]
 
 _NAMES = {
+    "checking": "CheckFinding CheckReport check",
     "checkpoint": "CheckpointWriter DataDiff Diff SaveHandle TensorDiff add_sha256 diff edit load materialize merge "
     "release_snapshots reshard save_async save_checkpoint verify writing",
     "compat": "TensorSpec deserialize safe_open serialize serialize_file",
@@ -191,6 +198,7 @@ _NAMES = {
 
 _MODULES = (
     "arrays",
+    "checking",
     "checkpoint",
     "compat",
     "conversion",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from tensorkeep.cli.commands.checking import diff, scan, verify
+from tensorkeep.cli.commands.checking import check, diff, scan, verify
 from tensorkeep.cli.commands.looking import inspect, slice_tensor, view
 from tensorkeep.cli.commands.programs import AS_TYPED, install_hook, run
 from tensorkeep.cli.commands.sharing import fetch, serve
@@ -32,7 +32,12 @@ class Command(NamedTuple):
 
 GROUPS: Final[dict[str, list[Command]]] = {
     "Look inside": [Command("inspect", inspect), Command("slice", slice_tensor), Command("view", view)],
-    "Check": [Command("verify", verify), Command("scan", scan), Command("diff", diff)],
+    "Check": [
+        Command("verify", verify),
+        Command("scan", scan),
+        Command("check", check),
+        Command("diff", diff),
+    ],
     "Write": [
         Command("convert", convert),
         Command("export", export),

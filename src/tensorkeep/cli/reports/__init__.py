@@ -2,13 +2,14 @@
 
 - `inspecting/`: headers, values, trees and statistics, as `inspect` shows them.
 - `plans/`: what a read would cost; what each rank would read.
-- `_verify`, `_diff`, `_scan`, `_conversion`, `_export`: the results of these commands.
+- `_verify`, `_check`, `_diff`, `_scan`, `_conversion`, `_export`: the results of these commands.
 - `_written`: the checkpoint that a command wrote.
 - `_access_log`: the requests that a server answered.
 - `_failure`: the error that ended a command.
 """
 
 from tensorkeep.cli.reports._access_log import AccessLog, served_line
+from tensorkeep.cli.reports._check import Checked
 from tensorkeep.cli.reports._conversion import Converted
 from tensorkeep.cli.reports._diff import Comparison
 from tensorkeep.cli.reports._export import Exported
@@ -42,6 +43,7 @@ __all__ = [
     "ASCII_GUIDES",
     "GUIDES",
     "AccessLog",
+    "Checked",
     "Comparison",
     "Converted",
     "Exported",

@@ -1,0 +1,29 @@
+"""Do these weights make sense?
+
+- `_findings`: what a check finds, as a value. Pure.
+- `_names`: names of tensors: what wrappers and other programs make of them. Pure.
+- `_layers`: layers of one model compared with each other. Pure.
+- `_settings`: what `config.json` says about tensors. Pure.
+- `_comparison`: a checkpoint compared with the tensors that a model has. Pure.
+- `_architecture`: those tensors, from a config: a program of its own, which uses transformers.
+- `_reference`: what `against=` means.
+- `_ties`: tensors that are equal, or should be.
+- `_files`: the files of a checkpoint.
+- `_pipeline`: directories of several models. Pure.
+- `_numbers`: what the elements say: NaNs, infinities, zeros.
+- `_report`: the result.
+- `_check`: `check`.
+"""
+
+from tensorkeep.checking._check import check
+from tensorkeep.checking._comparison import Fit
+from tensorkeep.checking._findings import SEVERITIES, CheckFinding
+from tensorkeep.checking._report import CheckReport
+
+__all__ = [
+    "SEVERITIES",
+    "CheckFinding",
+    "CheckReport",
+    "Fit",
+    "check",
+]

@@ -1,0 +1,139 @@
+"""The tensors of a model of transformers, from its config: built on device meta, without data or code of others.
+
+This is a program of its own, which `_reference` starts: it has no network, no say over this process, and an end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from typing import Any, Final
+
+_MAX_LAYERS: Final = 2_000
+"""Layers or experts that a config may ask for: building takes time for each, and the caller ends it."""
+
+_NOT_FOR_BUILDING: Final = re.compile(
+    r"auto_map|quantization_config|_name_or_path|.*attn_implementation.*|.*experts_implementation.*|.*kernel.*_config"
+)
+"""Keys of a config that name code or files of others, or another layout of the same tensors."""
+
+_COUNTS: Final = re.compile(r".*(layers?|experts?|depth)s?")
+
+
+class RefusedConfigError(Exception):
+    """A model cannot be built from this config; its text says why."""
+
+
+def main() -> None:
+    """Read a config as JSON from standard input, and write the tensors of its model to standard output."""
+    request = json.load(sys.stdin)
+    with redirect_stdout(sys.stderr):
+        try:
+            answer = describe(request["config"], request["class"])
+        except RefusedConfigError as error:
+            answer = {"refused": str(error)}
+        except Exception as error:  # noqa: BLE001 - whatever a library raises for a config that it does not like
+            answer = {"refused": f"{type(error).__name__}: {error}"[:2000]}
+    sys.stdout.write(json.dumps(answer))
+
+
+def describe(config: Mapping[str, Any], class_name: str | None) -> dict[str, Any]:
+    """Return the names, dtypes and shapes of the model's tensors, and what a checkpoint of it may lack or add.
+
+    Args:
+        config: The content of `config.json`.
+        class_name: A model class of transformers; None for the one that the config names.
+    """
+    import torch
+    import transformers
+
+    if class_name is None and not isinstance(config.get("model_type"), str):
+        raise RefusedConfigError("the config names no model_type")
+    cls = _model_class(transformers, config, class_name)
+    made = cls.config_class.from_dict(_for_building(config))
+    with torch.device("meta"):
+        model = cls(made)
+    state = model.state_dict(keep_vars=True)
+    forms = [state] if (saved := _as_saved(model, state)) is None else [saved, state]
+    return {
+        "model": cls.__name__,
+        "forms": [_described(form) for form in forms],
+        "may_lack": _patterns(model, "_keys_to_ignore_on_load_missing"),
+        "may_add": _patterns(model, "_keys_to_ignore_on_load_unexpected"),
+        "prefix": cls.base_model_prefix,
+    }
+
+
+def _model_class(transformers: Any, config: Mapping[str, Any], class_name: str | None) -> Any:
+    named = config.get("architectures")
+    names: list[Any] = [class_name] if class_name else named if isinstance(named, list) else []
+    for name in names:
+        found: Any = getattr(transformers, name, None) if isinstance(name, str) and name.isidentifier() else None
+        is_model = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
+        if is_model and getattr(found, "config_class", None) is not None:
+            return found
+    if names:
+        code = ", and the code that the config names is not run (auto_map)" if "auto_map" in config else ""
+        raise RefusedConfigError(
+            f"transformers {transformers.__version__} has no model class {str(names[0])[:100]!r}{code}"
+        )
+    kind = config["model_type"]
+    if kind not in transformers.CONFIG_MAPPING:
+        raise RefusedConfigError(f"transformers {transformers.__version__} knows no model_type {kind[:100]!r}")
+    return transformers.MODEL_MAPPING[transformers.CONFIG_MAPPING[kind]]
+
+
+def _for_building(value: Any, key: str = "") -> Any:
+    """Return a config without what is not for building, at any depth; refuse absurd sizes."""
+    if isinstance(value, dict):
+        return {
+            each: _for_building(inner, each) for each, inner in value.items() if not _NOT_FOR_BUILDING.fullmatch(each)
+        }
+    if isinstance(value, list):
+        return [_for_building(inner, key) for inner in value]
+    if key == "use_pretrained_backbone":
+        return False
+    if isinstance(value, int) and _COUNTS.fullmatch(key) and value > _MAX_LAYERS:
+        raise RefusedConfigError(f"{key[:100]} is {value:,}; at most {_MAX_LAYERS:,} are built")
+    return value
+
+
+def _as_saved(model: Any, state: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the tensors as transformers 5 saves them, under other names and shapes; None for an older version."""
+    try:
+        from transformers.core_model_loading import revert_weight_conversion
+    except ImportError:
+        return None
+    reverted: Mapping[str, Any] = revert_weight_conversion(model, state)
+    return reverted
+
+
+def _described(state: Mapping[str, Any]) -> dict[str, Any]:
+    tensors = {name: tensor for name, tensor in state.items() if hasattr(tensor, "shape")}
+    same: dict[int, list[str]] = {}
+    for name, tensor in tensors.items():
+        same.setdefault(id(tensor), []).append(name)
+    return {
+        "tensors": {name: list(tensor.shape) for name, tensor in tensors.items()},
+        "tied": [names for names in same.values() if len(names) > 1],
+    }
+
+
+def _patterns(model: Any, attribute: str) -> list[str]:
+    found = getattr(model, attribute, None) or ()
+    return [pattern for pattern in found if isinstance(pattern, str)]
+
+
+def clean_environment() -> dict[str, str]:
+    """Return the environment of the program: nothing is downloaded, and no telemetry is sent."""
+    return os.environ | {
+        "HF_HUB_OFFLINE": "1",
+        "TRANSFORMERS_OFFLINE": "1",
+        "TRANSFORMERS_VERBOSITY": "error",
+        "USE_HUB_KERNELS": "0",
+        "CUDA_VISIBLE_DEVICES": "",
+    }

@@ -1,0 +1,201 @@
+"""`check`: do these weights make sense?"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+
+from tensorkeep.checking._comparison import AreEqual, Fit, Reference, compare
+from tensorkeep.checking._files import examine_files, examine_shard_numbers, examine_strays, is_one_of_several
+from tensorkeep.checking._findings import CheckFinding, finding_about
+from tensorkeep.checking._layers import examine_layers, stacks_of
+from tensorkeep.checking._names import Headers
+from tensorkeep.checking._numbers import examine_numbers
+from tensorkeep.checking._pipeline import PIPELINE, components_of, missing_component
+from tensorkeep.checking._reference import (
+    Against,
+    NeedsCodeError,
+    config_beside,
+    headers_of,
+    read_config,
+    reference_of,
+)
+from tensorkeep.checking._report import CheckReport, in_order
+from tensorkeep.checking._settings import examine_settings
+from tensorkeep.checking._ties import equality_of, examine_copies, examine_tie, examine_wrappers
+from tensorkeep.checkpoint import open_checkpoint
+from tensorkeep.errors import FormatError, IntegrityError, SourceMissingError
+from tensorkeep.kinds import Opened
+from tensorkeep.parallel import Progress
+from tensorkeep.tensors import LazyTensors
+from tensorkeep.transport import exists, is_directory, join, listing_cache
+
+_adapter_part: Final = re.compile(r"lora_[AB]|lora_down|lora_up|lokr_|hada_").search
+
+
+def check(
+    what: str | os.PathLike[str] | LazyTensors,
+    *,
+    against: Against | None = None,
+    data: bool = False,
+    variant: str | None = None,
+    engine: str | None = None,
+    progress: Progress | None = None,
+) -> CheckReport:
+    """Say whether the tensors of a checkpoint make sense together, and for a model.
+
+    From headers alone: layers that are missing, incomplete or of other shapes and dtypes than all others; tensors
+    that are there twice or under a wrapper's name; embeddings, layers and experts that contradict the `config.json`
+    beside them; tied weights that differ; files that are missing or in no list. Whether bytes are damaged is for
+    `verify`.
+
+        tensorkeep.check("model/").findings
+        tensorkeep.check("model/", against="model/config.json")  # every name and shape that the architecture has
+        tensorkeep.check("run/step-2", against="run/step-1", data=True)
+
+    A config is given to transformers, if that is installed, which builds the model without data in a process of its
+    own, without a network. Code that a config names (`auto_map`) is never run.
+
+    Args:
+        what: A directory, an index or a file of any kind; or an open checkpoint, or a view of one. The components of
+            a diffusers pipeline are checked one by one.
+        against: What the tensors should be: another checkpoint, or an open one; a `config.json`, or a directory with
+            one and no weights; a model, or a class or function that makes one without arguments, on device meta; or
+            the name of such a class, `"package.module:Class"`, which is imported. A class of transformers is built
+            from the config beside the checkpoint: `"transformers:LlamaForCausalLM"`.
+        data: Whether to read all elements too, for NaNs, infinities, and tensors and rows of zeros.
+        variant: Which checkpoint of a directory: `"fp16"` finds `model.fp16.safetensors` or its shards.
+        engine: The library that reads the files instead of tensorkeep; see `open`.
+        progress: Called with the bytes read so far and the total, by one thread at a time.
+
+    Returns:
+        What was found, worst first. It is true if nothing is wrong.
+
+    Raises:
+        SourceMissingError: If there is nothing at a path.
+        FormatError: If a file cannot be parsed.
+        UnsafeError: If a pickle names something that could only do harm.
+        LimitError: If a header, index, pickle or config exceeds a bound, or a model takes too long to build.
+        MissingDependencyError: If `against` is a config, and transformers or torch is not installed.
+        UnsupportedError: If a path cannot be opened, or no model can be built from `against`.
+        TypeError: If `against` is none of these.
+        TransportError: If the bytes cannot be read.
+
+    Examples:
+        >>> tensorkeep.check("model.safetensors").is_sound
+        True
+    """
+    if isinstance(what, LazyTensors):
+        return _report(what, against, data=data, progress=progress)
+    with listing_cache(os.fspath(what)) as path:
+        if is_directory(path) and exists(join(path, PIPELINE)):
+            return _of_pipeline(path, data=data, variant=variant, progress=progress)
+        try:
+            with open_checkpoint(path, variant=variant, engine=engine) as opened:
+                found = _report(opened, against, data=data, progress=progress)
+        except (IntegrityError, SourceMissingError):
+            with suppress(SourceMissingError):
+                if findings := examine_files(path, variant, engine):
+                    return CheckReport(path=path, findings=in_order(findings))
+            raise
+        files = examine_strays(path, variant) if is_directory(path) else ()
+        return msgspec.structs.replace(found, findings=in_order([*files, *found.findings]))
+
+
+def _report(tensors: LazyTensors, against: Any, *, data: bool, progress: Progress | None) -> CheckReport:
+    opened = tensors if isinstance(tensors, Opened) else None
+    path = None if opened is None else opened.path
+    files = [] if opened is None else list(opened.sources)
+    headers = headers_of(tensors)
+    are_equal = equality_of(tensors, reads=data)
+    findings = list(_examined(tensors, headers, path, files, are_equal))
+    reference: Reference | None = None
+    fit: Fit | None = None
+    if against is not None:
+        try:
+            reference = reference_of(against, path)
+        except NeedsCodeError as error:
+            findings.append(_needs_code(error))
+        else:
+            compared, fit = compare(headers, reference, are_equal)
+            known = {finding.code for finding in compared}
+            findings = [*compared, *(finding for finding in findings if finding.code not in known)]
+    if data:
+        findings += examine_numbers(tensors, progress)
+    return CheckReport(
+        path=tensors.path,
+        findings=in_order(findings),
+        n_tensors=len(headers),
+        n_files=len(files),
+        against=None if reference is None else reference.name,
+        fit=fit,
+        building_s=0.0 if reference is None else reference.seconds,
+        has_data=data,
+    )
+
+
+def _examined(
+    tensors: LazyTensors, headers: Headers, path: str | None, files: list[str], are_equal: AreEqual
+) -> Iterator[CheckFinding]:
+    """Examine the headers of a checkpoint, and the config beside it."""
+    settings = None if path is None else config_beside(path)
+    yield from examine_wrappers(headers, is_for_others=settings is not None)
+    yield from examine_copies(tensors, headers)
+    if is_one_of_several(files):
+        yield finding_about(
+            "one-shard",
+            "note",
+            f"{files[0]} is one of several shards: only what is in it was checked",
+            advice="Check the directory or the index",
+        )
+        return
+    yield from examine_shard_numbers(files)
+    if any(map(_adapter_part, headers)):
+        return  # an adapter is for any layers
+    stacks = stacks_of(headers)
+    yield from examine_layers(stacks)
+    if settings is not None:
+        yield from examine_settings(headers, stacks, settings)
+        yield from examine_tie(headers, settings, are_equal)
+
+
+def _needs_code(error: NeedsCodeError) -> CheckFinding:
+    return finding_about(
+        "needs-code",
+        "error",
+        "the model of this config is code that comes with it (auto_map), which is never run here",
+        expected="a class of transformers",
+        found=str(error),
+        advice="Compare with another checkpoint of the same model: --against OTHER",
+    )
+
+
+def _of_pipeline(path: str, *, data: bool, variant: str | None, progress: Progress | None) -> CheckReport:
+    """Check the components of a diffusers pipeline."""
+    components = components_of(read_config(join(path, PIPELINE)))
+    findings: list[CheckFinding] = []
+    n_tensors = n_files = 0
+    for name in components:
+        inner = join(path, name)
+        if not is_directory(inner):
+            findings.append(missing_component(name))
+            continue
+        try:
+            found = check(inner, data=data, variant=variant, progress=progress)
+        except (SourceMissingError, FormatError):  # a tokenizer or a scheduler, without weights
+            continue
+        n_tensors, n_files = n_tensors + found.n_tensors, n_files + found.n_files
+        findings += [
+            msgspec.structs.replace(
+                finding,
+                message=f"{name}: {finding.message}",
+                tensors=tuple(f"{name}/{tensor}" for tensor in finding.tensors),
+            )
+            for finding in found.findings
+        ]
+    return CheckReport(path=path, findings=in_order(findings), n_tensors=n_tensors, n_files=n_files, has_data=data)

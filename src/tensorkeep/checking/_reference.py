@@ -1,0 +1,191 @@
+"""What `against=` means: another checkpoint, a config, a model, or a class of models."""
+
+from __future__ import annotations
+
+import json
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib.util import find_spec
+from time import perf_counter
+from typing import Any, Final, TypeAlias
+
+from tensorkeep.checking._architecture import clean_environment
+from tensorkeep.checking._comparison import Form, Reference
+from tensorkeep.checking._names import Expected, Headers
+from tensorkeep.checking._settings import MAX_CONFIG_NBYTES, Settings, parse_config
+from tensorkeep.checkpoint import open_checkpoint
+from tensorkeep.errors import LimitError, MissingDependencyError, SourceMissingError, UnsupportedError
+from tensorkeep.kinds import Opened
+from tensorkeep.tensors import LazyTensor
+from tensorkeep.transport import ByteRange, is_directory, join, open_source, split
+
+Against: TypeAlias = "str | os.PathLike[str] | Mapping[str, LazyTensor] | Callable[[], Any]"
+"""What a checkpoint may be compared with."""
+
+_PROGRAM: Final = "from tensorkeep.checking._architecture import main; main()"
+_TIMEOUT_S: Final = 300
+_class_named: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", re.ASCII).fullmatch
+
+CONFIG: Final = "config.json"
+
+
+class NeedsCodeError(Exception):
+    """A config is of a model whose code is beside it or on a server, and is not run."""
+
+
+def headers_of(tensors: Mapping[str, LazyTensor]) -> Headers:
+    """Return the headers of all tensors; of an open file as they are in it, which takes a tenth of the time."""
+    if isinstance(tensors, Opened):
+        described = tensors.describe()
+        entries = described.stored or {
+            name: entry for file in described.files for name, entry in file.entries.items()
+        }
+        if entries.keys() == set(tensors):
+            return entries
+    return {name: lazy.entry for name, lazy in tensors.items()}
+
+
+def config_beside(path: str) -> Settings | None:
+    """Read the `config.json` of a directory, or beside a file; None if there is none."""
+    directory = path if is_directory(path) else split(path)[0]
+    with suppress(SourceMissingError):
+        return parse_config(read_config(join(directory, CONFIG)))
+    return None
+
+
+def reference_of(against: Any, path: str | None) -> Reference:
+    """Return the tensors that are expected in the checkpoint at a path."""
+    if isinstance(against, Mapping):
+        name = f"`{against.path}`" if isinstance(against, Opened) else "the other checkpoint"
+        return Reference(name, [Form(headers_of(against))])
+    if isinstance(against, str | os.PathLike):
+        text = os.fspath(against)
+        if _class_named(text) and not os.path.exists(text):
+            return _of_class(text, path)
+        if text.endswith(".json") and not text.endswith(".index.json") and ".index." not in os.path.basename(text):
+            return _of_config(text, None)
+        return _of_path(text)
+    return _of_model(against)
+
+
+def _of_path(path: str) -> Reference:
+    try:
+        with open_checkpoint(path) as other:
+            return Reference(f"`{path}`", [Form(headers_of(other))])
+    except SourceMissingError:
+        if not is_directory(path) or config_beside(path) is None:
+            raise
+        return _of_config(join(path, CONFIG), None)
+
+
+def _of_class(text: str, path: str | None) -> Reference:
+    module, _, name = text.partition(":")
+    if module == "transformers" and path is not None:  # its models need a config
+        return _of_config(join(path if is_directory(path) else split(path)[0], CONFIG), name)
+    try:
+        return _of_model(pkgutil.resolve_name(text))
+    except (ImportError, AttributeError) as error:
+        raise UnsupportedError(
+            f"{text} cannot be imported",
+            expected="MODULE:CLASS of a model that needs no arguments, or a function that makes one",
+            found=str(error),
+        ) from error
+
+
+def _of_model(model: Any) -> Reference:
+    """Return the tensors of a model, or of what a class or a function makes."""
+    start = perf_counter()
+    made = model
+    if not hasattr(model, "state_dict") or isinstance(model, type):
+        if not callable(model):
+            raise TypeError(f"`against` is a {type(model).__name__}, not a path, a checkpoint, a model or a class")
+        import torch
+
+        with torch.device("meta"):
+            made = model()
+    if not hasattr(made, "state_dict"):
+        raise TypeError(f"`against` makes a {type(made).__name__}, which has no state_dict")
+    tensors = {name: tensor for name, tensor in made.state_dict(keep_vars=True).items() if hasattr(tensor, "shape")}
+    same: dict[int, list[str]] = {}
+    for name, tensor in tensors.items():
+        same.setdefault(id(tensor), []).append(name)
+    form = Form(
+        {name: Expected("", tuple(tensor.shape)) for name, tensor in tensors.items()},
+        [names for names in same.values() if len(names) > 1],
+    )
+    seconds = perf_counter() - start if made is not model else 0.0
+    return Reference(type(made).__name__, [form], seconds=seconds)
+
+
+def _of_config(path: str, class_name: str | None) -> Reference:
+    """Let transformers build the model of a config in a process of its own."""
+    text = read_config(path)
+    settings = parse_config(text)
+    if settings is None:
+        raise UnsupportedError("this is no config of a model", path=path, expected="an object of JSON")
+    if find_spec("transformers") is None or find_spec("torch") is None:
+        raise MissingDependencyError(
+            "transformers is not installed, which builds the model of a config",
+            path=path,
+            hint="Install it: pip install transformers torch; or compare with another checkpoint",
+        )
+    start = perf_counter()
+    answer = _built({"config": settings.top, "class": class_name})
+    if "refused" in answer:
+        if "auto_map" in answer["refused"]:
+            raise NeedsCodeError(answer["refused"])
+        raise UnsupportedError("no model can be built from this config", path=path, found=answer["refused"])
+    return Reference(
+        answer["model"],
+        [Form(_shapes(form["tensors"]), form["tied"]) for form in answer["forms"]],
+        [re.compile(pattern) for pattern in answer["may_lack"]],
+        [re.compile(pattern) for pattern in answer["may_add"]],
+        answer["prefix"],
+        perf_counter() - start,
+        is_library=True,
+    )
+
+
+def _built(request: Mapping[str, Any]) -> dict[str, Any]:
+    command = [sys.executable, "-P", "-c", _PROGRAM]
+    try:
+        done = subprocess.run(  # noqa: S603 - our own program
+            command,
+            input=json.dumps(request).encode(),
+            capture_output=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+            env=clean_environment(),
+        )
+    except subprocess.TimeoutExpired:
+        raise LimitError(
+            "building the model of the config takes too long", expected=f"at most {_TIMEOUT_S} s"
+        ) from None
+    if done.returncode:
+        raise UnsupportedError(
+            "the program that builds the model failed", found=done.stderr.decode(errors="replace")[-500:]
+        )
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def _shapes(tensors: Mapping[str, list[int]]) -> Headers:
+    return {name: Expected("", tuple(shape)) for name, shape in tensors.items()}
+
+
+def read_config(path: str) -> bytes:
+    """Return the content of a config, which may not be large."""
+    source = open_source(path)
+    if source.nbytes > MAX_CONFIG_NBYTES:
+        raise LimitError(
+            "the config is too large",
+            path=path,
+            expected=f"at most {MAX_CONFIG_NBYTES:,} bytes",
+            found=f"{source.nbytes:,}",
+        )
+    return bytes(source.read(ByteRange(0, source.nbytes)))
