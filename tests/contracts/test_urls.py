@@ -121,6 +121,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "tensorkeep.Picture.save": lambda url: tensorkeep.Picture("", "").save(url),
     "tensorkeep.statistics": tensorkeep.statistics,
     "tensorkeep.verify": tensorkeep.verify,
+    "tensorkeep.check": tensorkeep.check,
     "tensorkeep.safe_open": lambda url: tensorkeep.safe_open(f"{url}.safetensors", "np"),
     "tensorkeep.torch.load_file": lambda url: tensorkeep.torch.load_file(f"{url}.safetensors"),
     "tensorkeep.numpy.load_file": lambda url: tensorkeep.numpy.load_file(f"{url}.safetensors"),

@@ -51,8 +51,6 @@ def describe(config: Mapping[str, Any], class_name: str | None) -> dict[str, Any
     import torch
     import transformers
 
-    if class_name is None and not isinstance(config.get("model_type"), str):
-        raise RefusedConfigError("the config names no model_type")
     cls = _model_class(transformers, config, class_name)
     made = cls.config_class.from_dict(_for_building(config))
     with torch.device("meta"):

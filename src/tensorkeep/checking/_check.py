@@ -146,7 +146,7 @@ def _examined(
     settings = None if path is None else config_beside(path)
     yield from examine_wrappers(headers, is_for_others=settings is not None)
     yield from examine_copies(tensors, headers)
-    if is_one_of_several(files):
+    if path is not None and is_one_of_several(files) and path.endswith(files[0]):
         yield finding_about(
             "one-shard",
             "note",

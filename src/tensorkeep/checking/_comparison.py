@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from tensorkeep.checking._findings import CheckFinding, Severity, finding_about
-from tensorkeep.checking._names import Header, Headers, Renamed, change_between, prefix_to_strip, renamed_pairs
+from tensorkeep.checking._names import Headers, Renamed, change_between, prefix_to_strip, renamed_pairs
 from tensorkeep.texts import counted, shape_text, share_text
 
 AreEqual = Callable[[str, str], bool | None]
@@ -100,7 +100,7 @@ def compare(stored: Headers, reference: Reference, are_equal: AreEqual) -> tuple
         for name, header in stored.items()
         if name not in form.headers and not _is_any(name, reference.may_add)
     }
-    pairs = list(renamed_pairs(_first_of_each(lacked, tied), extra))
+    pairs = list(renamed_pairs(lacked, extra))
     taken = {pair.found for pair in pairs}
     given = {other for pair in pairs for other in tied.get(pair.expected, (pair.expected,))}
     misfits = {
@@ -116,7 +116,7 @@ def compare(stored: Headers, reference: Reference, are_equal: AreEqual) -> tuple
         *_of_other_dtypes(stored, form.headers, reference),
         *_untied(stored, form.tied, are_equal, reference),
     ]
-    return findings, _fit_of(stored, form, misfits, tied)
+    return findings, _fit_of(stored, form, misfits, tied, reference)
 
 
 def _variants(reference: Reference) -> Iterator[Form]:
@@ -139,20 +139,22 @@ def _is_any(name: str, patterns: Sequence[re.Pattern[str]]) -> bool:
     return _LEFTOVERS.fullmatch(name) is not None or any(pattern.search(name) for pattern in patterns)
 
 
-def _first_of_each(missing: Headers, tied: Mapping[str, Sequence[str]]) -> dict[str, Header]:
-    """Leave out names of tensors that are missing under another name too."""
-    return {name: header for name, header in missing.items() if tied.get(name, (name,))[0] == name}
-
-
-def _fit_of(stored: Headers, form: Form, misfits: Mapping[str, object], tied: Mapping[str, Sequence[str]]) -> Fit:
+def _fit_of(
+    stored: Headers,
+    form: Form,
+    misfits: Mapping[str, object],
+    tied: Mapping[str, Sequence[str]],
+    reference: Reference,
+) -> Fit:
     used = {name for name in form.headers if name in stored and name not in misfits}
     firsts = {name: tied.get(name, (name,))[0] for name in form.headers}
     filled = {firsts[name] for name in used}
     sizes = {name: prod(header.shape) for name, header in form.headers.items()}
+    needed = {first for name, first in firsts.items() if first in filled or not _is_any(name, reference.may_lack)}
     return Fit(
         n_stored=sum(prod(header.shape) for header in stored.values()),
         n_used=sum(prod(stored[name].shape) for name in used),
-        n_expected=sum(sizes[first] for first in set(firsts.values())),
+        n_expected=sum(sizes[first] for first in needed),
         n_filled=sum(sizes[first] for first in filled),
     )
 

@@ -30,13 +30,18 @@ def examine_numbers(tensors: Mapping[str, LazyTensor], progress: Progress | None
     """Read all tensors once, in bounded memory; rows are looked for only where there are enough zeros."""
     measured = statistics(tensors, progress=progress)
     yield from _not_numbers(measured)
-    empty = [each.name for each in measured.values() if len(each.shape) > 1 and each.n_elements == each.n_zeros > 0]
+    empty = [each.name for each in measured.values() if _is_weight(each) and each.n_elements == each.n_zeros > 0]
     begun = [name for name in empty if _has_part(name, _BEGIN_AS_ZERO)]
     yield from _all_zero([name for name in empty if name not in set(begun)], "warning")
     yield from _all_zero(begun, "note")
     yield from _dead_rows({
         name: tensors[name] for name, each in measured.items() if name not in set(empty) and _may_have_dead_rows(each)
     })
+
+
+def _is_weight(each: TensorStatistics) -> bool:
+    """Whether a tensor is more than a bias or a vector, which may well be zero."""
+    return len(each.shape) > 1 and "bias" not in each.name.rpartition(".")[2]
 
 
 def _not_numbers(measured: Mapping[str, TensorStatistics]) -> Iterator[CheckFinding]:
@@ -76,7 +81,7 @@ def _all_zero(names: list[str], severity: Severity) -> Iterator[CheckFinding]:
 
 
 def _may_have_dead_rows(each: TensorStatistics) -> bool:
-    n_rows = each.shape[0] if len(each.shape) > 1 else 0
+    n_rows = each.shape[0] if _is_weight(each) else 0
     return n_rows > 1 and each.n_zeros >= each.n_elements // n_rows > 1
 
 
@@ -85,8 +90,8 @@ def _dead_rows(tensors: Mapping[str, LazyTensor]) -> Iterator[CheckFinding]:
     for name, lazy in tensors.items():
         if lazy.is_floating_point and not lazy.is_quantized and (n_dead := _n_dead_rows(lazy)):
             dead[name] = n_dead
-    narrow = {name: n for name, n in dead.items() if _has_part(name, _NARROW)}
-    others = {name: n for name, n in dead.items() if name not in narrow}
+    others = {name: n for name, n in dead.items() if not _has_part(name, _NARROW)}
+    narrow = {name: n for name, n in dead.items() if name not in others and n > 1}  # one is for padding
     yield from _with_dead_rows(others, tensors, "warning")
     yield from _with_dead_rows(narrow, tensors, "note")
 

@@ -47,7 +47,7 @@ def headers_of(tensors: Mapping[str, LazyTensor]) -> Headers:
         }
         if entries.keys() == set(tensors):
             return entries
-    return {name: lazy.entry for name, lazy in tensors.items()}
+    return {name: Expected(lazy.dtype, lazy.shape) for name, lazy in tensors.items()}
 
 
 def config_beside(path: str) -> Settings | None:
@@ -126,8 +126,10 @@ def _of_config(path: str, class_name: str | None) -> Reference:
     """Let transformers build the model of a config in a process of its own."""
     text = read_config(path)
     settings = parse_config(text)
-    if settings is None:
-        raise UnsupportedError("this is no config of a model", path=path, expected="an object of JSON")
+    if settings is None or not isinstance(settings.top.get("model_type"), str):
+        raise UnsupportedError(
+            "this is no config of a model", path=path, expected="an object of JSON with model_type"
+        )
     if find_spec("transformers") is None or find_spec("torch") is None:
         raise MissingDependencyError(
             "transformers is not installed, which builds the model of a config",
