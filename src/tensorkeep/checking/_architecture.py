@@ -42,12 +42,7 @@ def main() -> None:
 
 
 def describe(config: Mapping[str, Any], class_name: str | None) -> dict[str, Any]:
-    """Return the names, dtypes and shapes of the model's tensors, and what a checkpoint of it may lack or add.
-
-    Args:
-        config: The content of `config.json`.
-        class_name: A model class of transformers; None for the one that the config names.
-    """
+    """Return names and shapes of a model's tensors, and which others a checkpoint may lack or add."""
     import torch
     import transformers
 

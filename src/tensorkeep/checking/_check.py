@@ -83,7 +83,7 @@ def check(
         LimitError: If a header, index, pickle or config exceeds a bound, or a model takes too long to build.
         MissingDependencyError: If `against` is a config, and transformers or torch is not installed.
         UnsupportedError: If a path cannot be opened, or no model can be built from `against`.
-        TypeError: If `against` is none of these.
+        TypeError: If `against` is something else.
         TransportError: If the bytes cannot be read.
 
     Examples:

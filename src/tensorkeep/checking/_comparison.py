@@ -22,7 +22,7 @@ _LEFTOVERS: Final = re.compile(
 """Buffers that programs compute: old checkpoints have them, and any may lack them."""
 
 _KNOWN_ENDINGS: Final = ("gamma", "beta", "weight_g", "weight_v", "original0", "original1")
-"""Old names of which transformers makes the new ones when it loads."""
+"""Endings of old names, which transformers renames when it loads."""
 
 
 class Form(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class Reference(msgspec.Struct, frozen=True):
         forms: The forms that fit; the one with the most names in common counts.
         may_lack: Patterns of names that may be missing.
         may_add: Patterns of names that may be there too.
-        prefix: What the names of a model with a head begin with, and those of the same one without it do not.
+        prefix: What names begin with in a model with a head, and not in the same one without it.
         seconds: How long it took to build a model, or 0.
         is_library: Whether a library loads the checkpoint that knows old names.
     """

@@ -62,7 +62,7 @@ def finding_about(
     found: str | None = None,
     advice: str | None = None,
 ) -> CheckFinding:
-    """Return a finding about any number of tensors, of which it keeps a few names."""
+    """Return a finding about any number of tensors, with the names of a few."""
     return CheckFinding(
         code=code,
         severity=severity,

@@ -155,7 +155,7 @@ def _misnamed(stack: Stack, layer: int, pairs: list[Renamed]) -> CheckFinding:
 
 
 def _of_other_shapes(stack: Stack) -> Iterator[CheckFinding]:
-    """Find the layers of which one module, or each one, has another shape than in all other layers."""
+    """Find layers with one module, or all modules, of another shape than in all other layers."""
     layers = sorted(stack.n_by_layer)
     usual = stack.n_by_layer.most_common()
     n_tensors = Counter(stack.n_by_layer.values()).most_common(1)[0][0] if usual else 0

@@ -51,7 +51,7 @@ def headers_of(tensors: Mapping[str, LazyTensor]) -> Headers:
 
 
 def config_beside(path: str) -> Settings | None:
-    """Read the `config.json` of a directory, or beside a file; None if there is none."""
+    """Read the `config.json` of a directory, or beside a file, if it is there."""
     directory = path if is_directory(path) else split(path)[0]
     with suppress(SourceMissingError):
         return parse_config(read_config(join(directory, CONFIG)))

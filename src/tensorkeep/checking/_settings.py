@@ -41,7 +41,7 @@ _LIKE_LLAMA: Final = frozenset(["llama", "mistral", "qwen2", "qwen3", "gemma", "
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """The values of a `config.json`: at the top, and those of the language model in it."""
+    """The values of a `config.json`: at the top, and of the language model in it."""
 
     top: Mapping[str, Any]
     text: Mapping[str, Any]
@@ -59,7 +59,7 @@ class Settings(msgspec.Struct, frozen=True):
 
     @property
     def model_type(self) -> str:
-        """The name of the architecture; empty if there is none."""
+        """The name of the architecture, or an empty text."""
         return str(self.text.get("model_type") or "")
 
     @property
