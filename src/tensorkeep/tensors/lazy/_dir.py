@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-_PLUMBING: Final = frozenset({
-    *("check_open", "checks", "composites", "describe", "empty", "entries", "entry", "is_replaceable", "left_out"),
-    *("lists_aliases", "load_state", "loads_parts", "marked", "nested", "place", "reader", "refuse_expanded"),
-    *("renamed", "seal", "span_of", "state", "state_files", "state_text", "stored", "tensor_to_write", "unmapped"),
-    *("verified", "verifying", "views", "whole_source"),
+PLUMBING: Final = frozenset({
+    *("check_open", "checks", "composites", "describe", "empty", "entries", "entry", "is_replaceable"),
+    *("left_out", "lists_aliases", "load_shared", "load_state", "loads_parts", "marked", "nested", "place"),
+    *("reader", "records", "refuse_expanded", "renamed", "seal", "span_of", "state", "state_files"),
+    *("state_text", "stored", "tensor_to_write", "unmapped", "verified", "verifying", "views"),
+    "whole_source",
 })
 """Members for other parts of this package."""
 
 
 def names_for_people(names: Iterable[str]) -> list[str]:
     """Return the names of members without private ones and plumbing."""
-    return [name for name in names if name not in _PLUMBING and (not name.startswith("_") or name.startswith("__"))]
+    return [name for name in names if name not in PLUMBING and (not name.startswith("_") or name.startswith("__"))]
