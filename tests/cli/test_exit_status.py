@@ -20,6 +20,7 @@ MISSING: dict[str, list[str]] = {
     "slice": ["missing", "name"],
     "view": ["missing"],
     "verify": ["missing"],
+    "check": ["missing"],
     "scan": ["missing"],
     "diff": ["whole.safetensors", "missing"],
     "convert": ["missing", "out"],
