@@ -27,6 +27,12 @@ about 1,000,000 tensors fit."""
 MAX_COMPARED_NBYTES: Final = 64 * 2**20
 """Bytes without digests read over the network to see whether a single file and the shards beside it are the same."""
 
+MAX_DATABASE_KEYS: Final = 1_000_000
+"""Keys of a database of zarr arrays: one for each chunk, and one for each array. Each takes 200 bytes and 1 us."""
+
+MAX_DATABASE_NBYTES: Final = 256 * 2**20
+"""Bytes of all nodes of such a database, as they are in its files and unpacked; a million keys take about 150 MB."""
+
 MAX_LISTED_NDIM: Final = 1024
 """Dimensions of a tensor that can be listed; NumPy allows 64. Multiplying a million extents would take hours."""
 

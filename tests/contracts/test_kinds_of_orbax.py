@@ -1,4 +1,4 @@
-"""Checkpoints of orbax keep the contract of kinds, as far as tensorstore reads them."""
+"""Checkpoints of orbax keep the contract of kinds, read by tensorkeep and by tensorstore."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.kind import ARRAYS, Arrays, KindContract
+import tensorkeep
+from tests.contracts.kind import ARRAYS, Arrays, KindContract, flip
 from tests.support.formats.orbax_files import save_arrays
 
 
@@ -20,11 +21,8 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class TestOrbaxCheckpoints(KindContract):
-    has_checksums = False
     is_pickled = True
-    is_local = True
     is_fetched = False
-    engine = "tensorstore"
 
     def save(self, arrays: Arrays, directory: Path) -> Path:
         save_arrays(arrays, directory / "step")
@@ -33,3 +31,24 @@ class TestOrbaxCheckpoints(KindContract):
     @pytest.fixture
     def path(self, saved: Path, tmp_path: Path) -> Path:
         return Path(shutil.copytree(saved, tmp_path / "saved" / "step"))
+
+    def test_a_changed_byte_is_found(self, path: Path) -> None:
+        """The arrays are within a node of the database, which is checked as a whole."""
+        before = tensorkeep.verify(path)
+        assert (before.findings, before.n_checked, before.is_whole) == ((), len(self.arrays), True)
+        (tree,) = (path / "d").iterdir()
+        flip(tree, 100)
+
+        after = tensorkeep.verify(path)
+
+        assert [(finding.kind, finding.shard) for finding in after.findings] == [("header", f"d/{tree.name}")]
+        assert after.is_damaged
+
+
+class TestOrbaxCheckpointsByTensorstore(TestOrbaxCheckpoints):
+    has_checksums = False
+    is_local = True
+    engine = "tensorstore"
+
+    def test_a_changed_byte_is_found(self, path: Path) -> None:
+        KindContract.test_a_changed_byte_is_found(self, path)

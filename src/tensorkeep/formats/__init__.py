@@ -13,6 +13,9 @@
 - `gguf/`: the files of llama.cpp: keys of any type, and tensors in ggml's blocks.
 - `hdf5/`: HDF5 files.
 - `orbax/`: the JSON files of orbax checkpoints.
+- `zarr/`: arrays in chunks.
+- `ocdbt/`: tensorstore's database, which holds such arrays.
+- `_zstd`: Zstandard, in bounded memory.
 - `keras/`: Keras's weights: HDF5 files, shards and archives.
 - `archives/`: zip and tar archives, read in place and so strictly that all readers find the same members.
 - `tensorflow/`: TensorFlow's checkpoints.

@@ -13,13 +13,23 @@ from typing import Any
 import pytest
 
 import tensorkeep
-from tensorkeep.errors import FormatError, IntegrityError, LimitError, SourceMissingError, TensorkeepError
+from tensorkeep.errors import (
+    FormatError,
+    IntegrityError,
+    LimitError,
+    SourceMissingError,
+    TensorkeepError,
+    UnsupportedError,
+)
 
 Copied = Callable[[str], Path]
 
 
 def opened(path: Path, **options: Any) -> Any:
-    return tensorkeep.open(path, engine="tensorstore", **options)
+    return tensorkeep.open(path, **options)
+
+
+ENGINES = pytest.mark.parametrize("engine", [None, "tensorstore"], ids=["own", "tensorstore"])
 
 
 def changed(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
@@ -104,32 +114,48 @@ def test_links_of_the_cache_of_the_hub_are_followed(copied: Copied, tmp_path: Pa
         assert checkpoint["step"].load() == 7
 
 
+@ENGINES
 @pytest.mark.parametrize(
     ("shape", "chunks"), [([10**12], [10**12]), ([2**62], [1]), ([10**7, 10**7], [10**7, 1]), ([3], [10**12])]
 )
-def test_sizes_are_compared_with_the_files(shape: list[int], chunks: list[int], copied: Copied) -> None:
+def test_sizes_are_compared_with_the_files(
+    shape: list[int], chunks: list[int], engine: str | None, copied: Copied
+) -> None:
     path = copied("files-2")
     changed(path / "params.layers.0" / ".zarray", lambda array: array.update(shape=shape, chunks=chunks))
 
-    with pytest.raises((LimitError, FormatError)), opened(path) as checkpoint:
+    with pytest.raises((LimitError, FormatError, IntegrityError)), opened(path, engine=engine) as checkpoint:
         checkpoint["params.layers.0"].load()
 
 
-def test_a_missing_chunk_or_array_is_no_crash(copied: Copied) -> None:
+@ENGINES
+def test_a_missing_array_is_an_error(engine: str | None, copied: Copied) -> None:
     path = copied("files-2")
     shutil.rmtree(path / "params.layers.0")
 
     with pytest.raises(FormatError, match="the array is missing"):
-        opened(path)
+        opened(path, engine=engine)
 
 
-def test_garbage_in_a_chunk_is_an_error(copied: Copied) -> None:
+def test_a_missing_chunk_is_an_error_unless_zeros_may_be_left_out(copied: Copied) -> None:
+    path = copied("files-2")
+    (path / "params.layers.0" / "0").unlink()
+
+    with opened(path) as checkpoint, pytest.raises(IntegrityError, match=r"not whole.*copy all of its files"):
+        checkpoint["params.layers.0"].load()
+    changed(path / "_METADATA", lambda saved: saved.pop("store_array_data_equal_to_fill_value"))
+    with opened(path) as checkpoint:
+        assert not checkpoint["params.layers.0"].load().any()
+
+
+@ENGINES
+def test_garbage_in_a_chunk_is_an_error(engine: str | None, copied: Copied) -> None:
     path = copied("files-2")
     for file in (path / "params.layers.1").iterdir():
         if file.name != ".zarray":
             file.write_bytes(b"garbage")
 
-    with opened(path) as checkpoint, pytest.raises(FormatError, match="tensorstore cannot read"):
+    with opened(path, engine=engine) as checkpoint, pytest.raises(FormatError, match=r"cannot read|damaged"):
         checkpoint["params.layers.1"].load()
 
 
@@ -153,3 +179,27 @@ def test_truncation_and_flips_of_the_metadata_are_errors_or_values(copied: Copie
                 opened(path.parent).close()
             except TensorkeepError:
                 continue
+
+
+def test_truncation_and_flips_of_databases_are_found_by_their_checksums(copied: Copied) -> None:
+    path = copied("ocdbt-3")
+    (tree,) = (path / "d").iterdir()
+    for file in (path / "manifest.ocdbt", tree):
+        whole = file.read_bytes()
+        for place in range(0, len(whole), 9):
+            for content in (whole[:place], whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :]):
+                file.write_bytes(content)
+                with pytest.raises((FormatError, IntegrityError)):
+                    opened(path)
+                assert tensorkeep.verify(path).is_damaged
+        file.write_bytes(whole)
+
+
+def test_other_compression_names_the_library_that_reads_it(copied: Copied) -> None:
+    path = copied("files-2")
+    changed(path / "rate" / ".zarray", lambda array: array.update(compressor={"id": "blosc"}))
+
+    with pytest.raises(
+        UnsupportedError, match=r"array `rate` has chunks compressed with 'blosc'.*engine=\"tensorstore"
+    ):
+        opened(path)

@@ -26,13 +26,17 @@ DTYPES = (
 )
 
 
+ENGINES = pytest.mark.parametrize("engine", [None, "tensorstore"], ids=["own", "tensorstore"])
+
+
 def opened(path: Path, **options: Any) -> Any:
-    return tensorkeep.open(path, engine="tensorstore", **options)
+    return tensorkeep.open(path, **options)
 
 
+@ENGINES
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_has_the_same_tree(form: str, saved: Path) -> None:
-    with opened(saved / form) as checkpoint:
+def test_every_form_has_the_same_tree(form: str, engine: str | None, saved: Path) -> None:
+    with opened(saved / form, engine=engine) as checkpoint:
         assert sorted(checkpoint) == NAMES
         assert checkpoint.has_tree
         tree = checkpoint.load_tree()
@@ -60,15 +64,15 @@ def test_all_types_of_the_tree_come_back_if_they_were_saved(saved: Path) -> None
     assert type(tree["params"]["layers"]) is list
 
 
-@pytest.mark.parametrize("name", DTYPES)
-def test_every_dtype_is_equal_bit_for_bit(name: str, saved: Path) -> None:
-    dtype = np.dtype(getattr(ml_dtypes, name, name))
-    bits = np.random.default_rng(len(name)).integers(0, 2 if name == "bool" else 100, (5, 6))
-
-    with opened(saved / "standard") as checkpoint:
-        found = checkpoint[name].load()
-    assert found.dtype == dtype
-    assert found.tobytes() == bits.astype(dtype).tobytes()
+@ENGINES
+def test_every_dtype_is_equal_bit_for_bit(engine: str | None, saved: Path) -> None:
+    with opened(saved / "standard", engine=engine) as checkpoint:
+        for name in DTYPES:
+            dtype = np.dtype(getattr(ml_dtypes, name, name))
+            bits = np.random.default_rng(len(name)).integers(0, 2 if name == "bool" else 100, (5, 6))
+            found = checkpoint[name].load()
+            assert found.dtype == dtype, name
+            assert found.tobytes() == bits.astype(dtype).tobytes(), name
 
 
 INDEXES = (
@@ -85,14 +89,15 @@ INDEXES = (
 )
 
 
-@pytest.mark.parametrize("index", INDEXES, ids=str)
-def test_slices_mean_what_they_mean_to_numpy(index: Any, saved: Path) -> None:
+@ENGINES
+def test_slices_mean_what_they_mean_to_numpy(engine: str | None, saved: Path) -> None:
     expected = np.arange(64.0 * 48, dtype=np.float32).reshape(64, 48)
 
-    with opened(saved / "chunked") as checkpoint:
-        found = checkpoint["w"][index]
-    assert np.array_equal(found, expected[index])
-    assert np.shape(found) == expected[index].shape
+    with opened(saved / "chunked", engine=engine) as checkpoint:
+        for index in INDEXES:
+            found = checkpoint["w"][index]
+            assert np.array_equal(found, expected[index]), index
+            assert np.shape(found) == expected[index].shape, index
 
 
 def test_torch_gets_tensors_too(saved: Path) -> None:
@@ -103,15 +108,9 @@ def test_torch_gets_tensors_too(saved: Path) -> None:
         assert checkpoint["w"].cast("bf16").load().dtype is torch.bfloat16
 
 
-def test_without_the_name_of_tensorstore_nothing_is_opened(saved: Path) -> None:
-    for use in (tensorkeep.open, tensorkeep.load, tensorkeep.verify):
-        with pytest.raises(UnsupportedError, match=r'engine="tensorstore" \(--engine tensorstore\)$'):
-            use(saved / "ocdbt-2")
-
-
 def test_a_part_of_the_tree_is_loaded(saved: Path) -> None:
     def load(only: Any) -> Any:
-        return tensorkeep.load(saved / "ocdbt-2", engine="tensorstore", only=only)
+        return tensorkeep.load(saved / "ocdbt-2", only=only)
 
     assert list(load("params.*")) == ["params"]
     part = load(["params.layers.1", "pair.1"])
@@ -141,7 +140,7 @@ def test_a_step_of_a_run_is_chosen(saved: Path) -> None:
 
 
 def test_a_conversion_keeps_the_tree_and_the_metadata(saved: Path, tmp_path: Path) -> None:
-    done = tensorkeep.convert(saved / "rich", tmp_path / "model.safetensors", engine="tensorstore")
+    done = tensorkeep.convert(saved / "rich", tmp_path / "model.safetensors")
 
     assert (done.n_tensors, done.has_tree, done.n_values) == (len(NAMES), True, 1)
     assert tensorkeep.verify(tmp_path / "model.safetensors").is_whole
@@ -153,7 +152,7 @@ def test_a_conversion_keeps_the_tree_and_the_metadata(saved: Path, tmp_path: Pat
 
 
 def test_it_is_exported(saved: Path, tmp_path: Path) -> None:
-    tensorkeep.export(saved / "chunked", tmp_path / "chunked.npz", engine="tensorstore")
+    tensorkeep.export(saved / "chunked", tmp_path / "chunked.npz")
 
     with np.load(tmp_path / "chunked.npz") as archive:
         assert np.array_equal(archive["cube"], np.arange(6.0 * 7 * 8).reshape(6, 7, 8))
@@ -166,14 +165,14 @@ def test_dtypes_that_no_tensor_has_are_said(saved: Path, tmp_path: Path) -> None
     with pytest.raises(UnsafeError, match="int4"):
         opened(saved / "int4", strict=True)
     with pytest.raises(UnsafeError, match="int4"):
-        tensorkeep.convert(saved / "int4", tmp_path / "model.safetensors", engine="tensorstore")
+        tensorkeep.convert(saved / "int4", tmp_path / "model.safetensors")
 
 
-def test_nothing_in_it_has_a_checksum(saved: Path) -> None:
-    found = tensorkeep.verify(saved / "ocdbt-2", engine="tensorstore")
-
-    assert found.n_unprotected == len(NAMES)
-    assert not found.is_damaged
+def test_what_a_database_holds_itself_has_a_checksum(saved: Path) -> None:
+    found = tensorkeep.verify(saved / "ocdbt-2")
+    assert (found.n_checked, found.n_unprotected, found.is_whole) == (len(NAMES), 0, True)
+    for found in (tensorkeep.verify(saved / "files-2"), tensorkeep.verify(saved / "ocdbt-2", engine="tensorstore")):
+        assert (found.n_checked, found.n_unprotected, found.is_damaged) == (0, len(NAMES), False)
 
 
 def test_a_scan_finds_nothing_that_runs(saved: Path) -> None:

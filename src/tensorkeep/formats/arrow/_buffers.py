@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal
 
 from tensorkeep.buffers import Buffer
-from tensorkeep.errors import FormatError, MissingDependencyError
+from tensorkeep.errors import FormatError
+from tensorkeep.formats._zstd import unpack_zstd
 from tensorkeep.formats.arrow._lz4 import decode_lz4
 from tensorkeep.limits import PIECE_NBYTES
 from tensorkeep.transport import ByteRange, ByteSource
@@ -94,22 +95,9 @@ _MOST_PADDING: Final = 64
 
 
 def _decode_zstd(data: bytes, nbytes: int) -> Buffer:
-    try:
-        import zstandard
-    except ImportError:
-        raise MissingDependencyError(
-            "the column is compressed with zstd, which needs a package",
-            expected="zstandard",
-            hint="pip install zstandard; or write the file with compression='lz4' or without compression",
-        ) from None
-    try:
-        found: bytes = zstandard.ZstdDecompressor().stream_reader(data).read(nbytes + 1)
-    except zstandard.ZstdError as error:
-        raise FormatError("a buffer cannot be decompressed", found=str(error)) from None
+    found = unpack_zstd(data, nbytes)
     if len(found) != nbytes:
-        raise FormatError(
-            "a zstd buffer has another length", expected=f"{nbytes:,} bytes", found=f"{len(found):,} or more"
-        )
+        raise FormatError("a zstd buffer has another length", expected=f"{nbytes:,} bytes", found=f"{len(found):,}")
     return found
 
 

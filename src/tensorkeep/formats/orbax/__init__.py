@@ -1,18 +1,15 @@
-"""Orbax checkpoints: what their JSON files say. The arrays are in zarr, mostly in a database (OCDBT). Pure.
+"""Orbax checkpoints: what their JSON files say. The arrays are in `zarr/`, mostly in a database (`ocdbt/`). Pure.
 
 - `_nodes`: the tree as data: containers, and leaves that are arrays or text.
 - `_tree`: `_METADATA`: the tree, with or without the types of its containers.
-- `_zarr`: dtype, shape and chunks of an array.
 - `_step`: `_CHECKPOINT_METADATA`: whether a checkpoint was finished, and what else was saved with it.
 """
 
 from tensorkeep.formats.orbax._nodes import Leaf, NamedTupleNode, leaves_of
 from tensorkeep.formats.orbax._step import Step, parse_step
 from tensorkeep.formats.orbax._tree import SavedTree, parse_json, parse_tree, parse_value
-from tensorkeep.formats.orbax._zarr import ArrayLayout, parse_zarr
 
 __all__ = [
-    "ArrayLayout",
     "Leaf",
     "NamedTupleNode",
     "SavedTree",
@@ -22,5 +19,4 @@ __all__ = [
     "parse_step",
     "parse_tree",
     "parse_value",
-    "parse_zarr",
 ]

@@ -29,11 +29,13 @@ class SavedTree(msgspec.Struct, frozen=True):
     Attributes:
         tree: The tree; see `_nodes`.
         is_zarr3: Whether arrays are in version 3 of zarr, and not in version 2.
+        is_complete: Whether chunks were written even if all of their elements are zero, so that none is missing.
         custom_metadata: What the user saved with it, as JSON values; None if nothing.
     """
 
     tree: Any
     is_zarr3: bool = False
+    is_complete: bool = False
     custom_metadata: Any = None
 
 
@@ -55,6 +57,7 @@ class _Entry(msgspec.Struct):
 class _Metadata(msgspec.Struct):
     tree_metadata: dict[str, _Entry]
     use_zarr3: bool | None = False
+    store_array_data_equal_to_fill_value: bool | None = False
     custom_metadata: Any = None
     value_metadata_tree: str | None = None
 
@@ -101,7 +104,12 @@ def parse_tree(data: bytes) -> SavedTree:
         if leaf.name in seen:
             raise FormatError("two leaves of the tree have one name", found=repr(leaf.name))
         seen.add(leaf.name)
-    return SavedTree(tree, bool(metadata.use_zarr3), check_depth(metadata.custom_metadata))
+    return SavedTree(
+        tree,
+        is_zarr3=bool(metadata.use_zarr3),
+        is_complete=bool(metadata.store_array_data_equal_to_fill_value),
+        custom_metadata=check_depth(metadata.custom_metadata),
+    )
 
 
 def _leaf(value: _Value, path: tuple[str, ...]) -> Any:

@@ -14,7 +14,13 @@ from tensorkeep.formats.protobuf._by_number import Message
 from tensorkeep.formats.protobuf._field import FIXED32, FIXED64, LENGTH, VARINT, Field, signed32, signed64
 from tensorkeep.formats.protobuf._message import Value, parse_message
 from tensorkeep.formats.protobuf._reader import MessageReader
-from tensorkeep.formats.protobuf._varints import count_varints, emit_varint, parse_varint, read_varints
+from tensorkeep.formats.protobuf._varints import (
+    count_varints,
+    decode_varints,
+    emit_varint,
+    parse_varint,
+    read_varints,
+)
 
 __all__ = [
     "FIXED32",
@@ -26,6 +32,7 @@ __all__ = [
     "MessageReader",
     "Value",
     "count_varints",
+    "decode_varints",
     "emit_varint",
     "parse_message",
     "parse_varint",

@@ -59,7 +59,7 @@ def read_varints(source: ByteSource, span: ByteRange) -> Iterator[NDArray[np.uin
         data = rest + bytes(source.read(ByteRange(start, min(start + _PIECE_NBYTES, span.stop))))
         n_used = len(data) - _n_open(data)
         rest = data[n_used:]
-        yield _decode(data[:n_used])
+        yield decode_varints(data[:n_used])
     if rest:
         raise FormatError("packed numbers of a message end within a number", path=source.name)
 
@@ -73,7 +73,7 @@ def _n_open(data: bytes) -> int:
     return n_open
 
 
-def _decode(data: bytes) -> NDArray[np.uint64]:
+def decode_varints(data: bytes) -> NDArray[np.uint64]:
     """Return the numbers of bytes whose last one ends a number: one step for each byte of the longest."""
     import numpy as np
 

@@ -34,13 +34,13 @@ class CheckpointManager:
 
     Each step is a directory of safetensors files in a `CheckpointStore`, which any reader opens. In a job of several
     processes, all of them call each method, and save one checkpoint together; see `tensorkeep.jax.save`. Steps that
-    orbax saved to the directory are listed, can be restored with `engine="tensorstore"`, and are never removed.
+    orbax saved to the directory are listed, can be restored, and are never removed.
 
     Args:
         directory: The directory; the first save creates it.
         options: `CheckpointManagerOptions`, from orbax or from this module.
         item_names: Ignored; accepted because orbax has it.
-        engine: `"tensorstore"` to restore steps that orbax saved: that library then parses their files, in C++.
+        engine: `"tensorstore"` to restore steps that orbax saved by that library, which parses their files in C++.
 
     Raises:
         UnsupportedError: If an option asks for something that a store cannot do.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, Final
@@ -14,7 +14,7 @@ from tensorkeep.arrays import is_tensor
 from tensorkeep.errors import FormatError, TransportError
 from tensorkeep.formats import Description
 from tensorkeep.formats.orbax import Leaf, Step
-from tensorkeep.kinds.base import LoadOptions, NestedData, Opened, TensorLeaf
+from tensorkeep.kinds.base import Checks, LoadOptions, NestedData, Opened, TensorLeaf, names_to_check
 from tensorkeep.kinds.orbax._folder import FolderSource
 from tensorkeep.kinds.orbax._items import OpenedItem, built
 from tensorkeep.state import NamedData
@@ -39,7 +39,7 @@ class OrbaxCheckpoint(Opened):
         self._step = step
         self._state_files = state_files
         self._sources = {
-            _name_of(item): FolderSource(item.files.directory, item.files.nbytes) for item in items if item.files
+            _name_of(item): FolderSource(item.arrays.directory, item.arrays.nbytes) for item in items if item.arrays
         }
         self._is_closed = False
         self._tensors: dict[str, LazyTensor] = {}
@@ -114,7 +114,7 @@ class OrbaxCheckpoint(Opened):
             def of_leaf(leaf: Leaf, item: OpenedItem = item) -> Any:
                 return item.texts[leaf.name] if leaf.is_text else of_tensor(item.prefix + leaf.name)
 
-            values[item.path] = item.value if item.files is None else built(item.value, of_leaf)
+            values[item.path] = item.value if item.arrays is None else built(item.value, of_leaf)
         if list(values) == [()]:
             return values[()]
         root: dict[str, Any] = {}
@@ -154,6 +154,19 @@ class OrbaxCheckpoint(Opened):
         self[name]
         return _name_of(self._owners[name])
 
+    def checks(self, names: Iterable[str] | None = None) -> Checks:
+        """Count tensors whose checksums were right when the checkpoint was opened, and those without any."""
+        chosen = list(self) if names is None else names_to_check(names, self, self.path)
+        n_checked = sum(map(self._is_checked, chosen))
+        n_unprotected = len(chosen) - n_checked
+        return Checks(
+            n_checked=n_checked, n_unprotected=n_unprotected, n_files=len(self._sources), n_tensors=len(self)
+        )
+
+    def _is_checked(self, name: str) -> bool:
+        item = self._owners[name]
+        return item.arrays is not None and item.arrays.is_checked(name.removeprefix(item.prefix), item.layouts[name])
+
     def describe(self) -> Description:
         """Return what is in each item, and the bytes that it takes."""
         described = super().describe()
@@ -181,15 +194,15 @@ class OrbaxCheckpoint(Opened):
         """Close the files. Tensors that were read stay valid."""
         self._is_closed = True
         for item in self._items:
-            if item.files is not None:
-                item.files.close()
+            if item.arrays is not None:
+                item.arrays.close()
 
     def __repr__(self) -> str:
         return f"OrbaxCheckpoint({self.path!r}, {counted(len(self), 'tensor')}, {self.nbytes:,} bytes)"
 
 
 def _name_of(item: OpenedItem) -> str:
-    return "/".join(item.path) or os.path.basename(item.files.directory if item.files else "")
+    return "/".join(item.path) or os.path.basename(item.arrays.directory.rstrip("/") if item.arrays else "")
 
 
 def _chosen(value: Any, path: str, is_wanted: Callable[[str], bool]) -> Any:

@@ -3,22 +3,63 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
 from tensorkeep.dtypes import ALL_BY_NAME
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import FormatError
-from tensorkeep.formats.orbax import Leaf, NamedTupleNode, leaves_of, parse_json, parse_tree, parse_value
+from tensorkeep.errors import FormatError, SourceMissingError, UnsupportedError
+from tensorkeep.formats.orbax import (
+    Leaf,
+    NamedTupleNode,
+    SavedTree,
+    leaves_of,
+    parse_json,
+    parse_tree,
+    parse_value,
+)
+from tensorkeep.formats.zarr import ArrayLayout
 from tensorkeep.kinds.base import OpenOptions
+from tensorkeep.kinds.orbax._database_store import DatabaseStore
+from tensorkeep.kinds.orbax._directory import JSON, MANIFEST, TEXTS, TREE, read_file
+from tensorkeep.kinds.orbax._folder_store import FolderStore
 from tensorkeep.kinds.orbax._links import size_without_links
-from tensorkeep.kinds.orbax._location import DATABASE, JSON, TEXTS, TREE, Item, read_text
-from tensorkeep.kinds.orbax._reader import ArrayReader
-from tensorkeep.kinds.orbax._tensorstore import ArrayFiles
+from tensorkeep.kinds.orbax._location import Item
+from tensorkeep.kinds.orbax._stored import StoredArrays
+from tensorkeep.kinds.orbax._tensorstore import TensorstoreArrays
+from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.state import NamedData
-from tensorkeep.tensors import LazyTensor
+from tensorkeep.tensors import LazyTensor, Reader
+from tensorkeep.transport import is_remote, join
+
+
+class Arrays(Protocol):
+    """The arrays of an item.
+
+    Attributes:
+        directory: Where they are.
+        nbytes: Bytes of all files.
+    """
+
+    directory: str
+    nbytes: int
+
+    def names(self) -> list[str]:
+        """Return the names of all arrays, for old checkpoints without a list of them."""
+
+    def layouts(self, names: Sequence[str]) -> list[ArrayLayout]:
+        """Return what some arrays are."""
+
+    def reader(self, name: str, layout: ArrayLayout, options: OpenOptions) -> Reader:
+        """Return the reader of an array, whose dtype is in the dtype table."""
+
+    def is_checked(self, name: str, layout: ArrayLayout) -> bool:
+        """Say whether all of an array has a checksum that was right."""
+
+    def close(self) -> None:
+        """Close all files."""
 
 
 class OpenedItem(msgspec.Struct, frozen=True):
@@ -31,7 +72,8 @@ class OpenedItem(msgspec.Struct, frozen=True):
         texts: Name of a leaf to its text.
         unknowns: Full name to a description of each array that no tensor can be made of.
         prefix: What full names have before the names of leaves.
-        files: Its arrays; None for a JSON value.
+        layouts: Full name of each tensor to what its array is.
+        arrays: Its arrays; None for a JSON value.
         custom_metadata: What the user saved with it.
     """
 
@@ -41,7 +83,8 @@ class OpenedItem(msgspec.Struct, frozen=True):
     texts: dict[str, str]
     unknowns: dict[str, str]
     prefix: str
-    files: ArrayFiles | None = None
+    layouts: dict[str, ArrayLayout] = {}
+    arrays: Arrays | None = None
     custom_metadata: Any = None
 
 
@@ -51,22 +94,17 @@ def open_item(item: Item, options: OpenOptions) -> OpenedItem:
     if not item.is_tree:
         value = _parsed(item, JSON, parse_value)
         return OpenedItem(item.path, value, {}, {}, {}, prefix)
-    nbytes = size_without_links(item.directory)
     is_listed = TREE in item.names
-    saved = _parsed(item, TREE, parse_tree) if is_listed else None
-    files = ArrayFiles(
-        os.path.abspath(item.directory),
-        is_database=DATABASE in item.names,
-        is_zarr3=saved is not None and saved.is_zarr3,
-        nbytes=nbytes,
-    )
-    tree = saved.tree if saved is not None else {name: Leaf(name) for name in files.names()}
+    saved = _parsed(item, TREE, parse_tree) if is_listed else SavedTree(None)
+    arrays = _arrays(item, saved, options)
+    tree = saved.tree if is_listed else {name: Leaf(name) for name in arrays.names()}
     leaves = list(leaves_of(tree))
     texts = _texts(item, [leaf.name for leaf in leaves if leaf.is_text])
     names = [leaf.name for leaf in leaves if not leaf.is_text]
     tensors: dict[str, LazyTensor] = {}
     unknowns: dict[str, str] = {}
-    for name, layout in zip(names, files.layouts(names), strict=True):
+    layouts: dict[str, ArrayLayout] = {}
+    for name, layout in zip(names, arrays.layouts(names), strict=True):
         dtype = ALL_BY_NAME.get(layout.dtype or "")
         if dtype is None:
             unknowns[prefix + name] = f"an array of {layout.what}"
@@ -75,18 +113,39 @@ def open_item(item: Item, options: OpenOptions) -> OpenedItem:
         for extent in layout.shape:
             n_elements *= extent
         entry = TensorEntry(dtype.name, layout.shape, (0, dtype.nbytes(n_elements)))
-        reader = ArrayReader(files, name, layout, options.framework, options.device)
+        reader = arrays.reader(name, layout, options)
         tensors[prefix + name] = LazyTensor(prefix + name, entry, reader)
+        layouts[prefix + name] = layout
     if not is_listed and "checkpoint" in item.names:
         unknowns[f"{prefix}checkpoint"] = "values in MessagePack, as orbax wrote them before it had _METADATA"
-    custom = None if saved is None else saved.custom_metadata
-    return OpenedItem(item.path, tree, tensors, texts, unknowns, prefix, files, custom)
+    return OpenedItem(item.path, tree, tensors, texts, unknowns, prefix, layouts, arrays, saved.custom_metadata)
+
+
+def _arrays(item: Item, saved: SavedTree, options: OpenOptions) -> Arrays:
+    """Return what reads the arrays: tensorkeep, unless the caller names tensorstore."""
+    is_database = MANIFEST in item.names
+    store: DatabaseStore | FolderStore
+    if is_remote(item.directory):
+        if not is_database:
+            raise UnsupportedError(
+                "orbax checkpoints with a file for each chunk are read from local directories only",
+                path=item.directory,
+                hint="Copy the whole directory to this machine first",
+            )
+        store = DatabaseStore(item.directory, options.backend)
+        nbytes = store.listed_nbytes
+    else:
+        directory, nbytes = os.path.abspath(item.directory), size_without_links(item.directory)
+        if options.engine is not None:
+            return TensorstoreArrays(directory, is_database=is_database, is_zarr3=saved.is_zarr3, nbytes=nbytes)
+        store = (DatabaseStore if is_database else FolderStore)(directory, options.backend)
+    return StoredArrays(store, is_zarr3=saved.is_zarr3, is_complete=saved.is_complete, nbytes=nbytes)
 
 
 def _parsed(item: Item, name: str, parse: Callable[[bytes], Any]) -> Any:
-    path = os.path.join(item.directory, name)
+    path = join(item.directory, name)
     try:
-        return parse(read_text(path))
+        return parse(read_file(path, MAX_HEADER_NBYTES))
     except FormatError as error:
         raise error.with_fields(path=path) from None
 
@@ -94,7 +153,10 @@ def _parsed(item: Item, name: str, parse: Callable[[bytes], Any]) -> Any:
 def _texts(item: Item, names: list[str]) -> dict[str, str]:
     if not names:
         return {}
-    found = _parsed(item, TEXTS, lambda data: parse_json(data, dict[str, str])) if TEXTS in item.names else {}
+    try:
+        found = _parsed(item, TEXTS, lambda data: parse_json(data, dict[str, str]))
+    except SourceMissingError:
+        found = {}
     missing = [name for name in names if name not in found]
     if missing:
         raise FormatError("a text is missing", path=item.directory, expected=f"`{missing[0]}` in {TEXTS}")

@@ -3,48 +3,34 @@
 from __future__ import annotations
 
 import os
-from importlib.util import find_spec
+from collections.abc import Iterable
+from contextlib import ExitStack
 from typing import Final
 
-from tensorkeep.errors import UnsafeError, UnsupportedError
-from tensorkeep.kinds.base import Kind, Opened, OpenOptions
+from tensorkeep.errors import FormatError, IntegrityError, UnsafeError, UnsupportedError
+from tensorkeep.kinds.base import Checks, Finding, Kind, Opened, OpenOptions
 from tensorkeep.kinds.orbax._checkpoint import OrbaxCheckpoint
+from tensorkeep.kinds.orbax._directory import JSON, MANIFEST, STEP, TREE
 from tensorkeep.kinds.orbax._items import open_item
-from tensorkeep.kinds.orbax._location import (
-    DATABASE,
-    JSON,
-    STEP,
-    TREE,
-    OrbaxLocation,
-    find_orbax,
-    items_of,
-    read_step,
-)
+from tensorkeep.kinds.orbax._location import OrbaxLocation, find_orbax, items_of, read_step
 from tensorkeep.texts import listed
-from tensorkeep.transport import is_remote
+from tensorkeep.transport import is_remote, join
 
 _ENGINE: Final = "tensorstore"
 
 
 def _open(where: OrbaxLocation, options: OpenOptions) -> Opened:
-    if is_remote(where.path):
+    if is_remote(where.path) and options.engine is not None:
         raise UnsupportedError(
-            "orbax checkpoints are read from local directories only",
+            "tensorstore reads orbax checkpoints from local directories only",
             path=where.path,
-            hint="Copy the whole directory to this machine first",
+            hint="Copy the whole directory to this machine first, or name no engine",
         )
     directory = where.directory()
     step = read_step(directory)
-    if options.engine is None:
-        raise UnsupportedError(
-            "the arrays of this orbax checkpoint can only be read by tensorstore, which parses them in C++",
-            path=directory,
-            hint=f'If you trust the files, pass engine="{_ENGINE}" (--engine {_ENGINE})'
-            + ("" if find_spec(_ENGINE) else f". Install it: pip install {_ENGINE}"),
-        )
-    items = items_of(directory)
-    places = [os.path.join(item.directory, name) for item in items for name in (TREE, DATABASE, JSON)]
-    state_files = [place for place in (os.path.join(directory, STEP), *places) if os.path.isfile(place)]
+    items = items_of(directory, step)
+    places = [join(item.directory, name) for item in items for name in (TREE, MANIFEST, JSON)]
+    state_files = [place for place in (join(directory, STEP), *places) if os.path.isfile(place)]
     opened = OrbaxCheckpoint(directory, [open_item(item, options) for item in items], step, state_files)
     if options.strict and opened.unknowns:
         opened.close()
@@ -54,10 +40,21 @@ def _open(where: OrbaxLocation, options: OpenOptions) -> Opened:
     return opened
 
 
+def _check(where: OrbaxLocation, options: OpenOptions, names: Iterable[str] | None, opened: ExitStack) -> Checks:
+    """Return what can be checked; damage that keeps a checkpoint from being opened is a finding."""
+    try:
+        return opened.enter_context(_open(where, options)).checks(names)
+    except (FormatError, IntegrityError) as error:
+        file = os.path.relpath(error.path or where.path, where.path).replace(os.sep, "/")
+        finding = Finding("header", error.message, file, error.tensor, expected=error.expected, found=error.found)
+        return Checks(findings=[finding])
+
+
 ORBAX: Final[Kind[OrbaxLocation]] = Kind(
     "an orbax checkpoint",
     find_orbax,
     _open,
+    check=_check,
     is_converted=True,
     is_gathered=True,
     engines=(_ENGINE,),

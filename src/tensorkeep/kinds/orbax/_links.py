@@ -1,11 +1,13 @@
-"""Links out of a checkpoint: another program's files must not turn up as tensors."""
+"""Links and names that lead out of a checkpoint: another program's files must not turn up as tensors."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Final
 
 from tensorkeep.errors import FormatError
+from tensorkeep.paths import is_inside
 
 _SNAPSHOTS: Final = f"{os.sep}snapshots{os.sep}"
 
@@ -37,3 +39,15 @@ def size_without_links(directory: str) -> int:
                 elif entry.is_dir():
                     raise FormatError("a directory of the checkpoint is a link", path=entry.path)
     return nbytes
+
+
+def refuse_outside(names: Iterable[str], directory: str) -> None:
+    """Refuse arrays whose names are no paths to directories in the checkpoint."""
+    for name in names:
+        if not is_inside(name):
+            raise FormatError(
+                "the name of an array does not lead to a directory in the checkpoint",
+                path=directory,
+                tensor=name,
+                found=repr(name),
+            )

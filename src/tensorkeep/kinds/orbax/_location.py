@@ -12,20 +12,17 @@ import msgspec
 from tensorkeep.errors import FormatError, IntegrityError, SourceMissingError, UnsupportedError
 from tensorkeep.formats.orbax import Step, parse_step
 from tensorkeep.kinds.base import Place
+from tensorkeep.kinds.orbax._directory import JSON, MANIFEST, STEP, TREE, names_in, read_file
 from tensorkeep.limits import MAX_HEADER_NBYTES
+from tensorkeep.paths import is_plain_name
 from tensorkeep.texts import listed
-from tensorkeep.transport import ByteRange, is_remote, join, list_names, open_source
+from tensorkeep.transport import is_remote, join, split
 
-TREE: Final = "_METADATA"
-DATABASE: Final = "manifest.ocdbt"
-STEP: Final = "_CHECKPOINT_METADATA"
-TEXTS: Final = "_strings.json"
-JSON: Final = "metadata"
 _COMMITTED: Final = "commit_success.txt"
 _UNFINISHED: Final = ".orbax-checkpoint-tmp"
 _LEGACY: Final = "checkpoint"
 
-_SIGNS: Final = frozenset({TREE, DATABASE, STEP})
+_SIGNS: Final = frozenset({TREE, MANIFEST, STEP})
 _NOT_ITEMS: Final = frozenset({"descriptor", "metrics", "array_metadatas", "d"})
 _MAX_DEPTH: Final = 4
 _MAX_STEPS_TRIED: Final = 3
@@ -49,7 +46,7 @@ class Item(msgspec.Struct, frozen=True):
     @property
     def is_tree(self) -> bool:
         """Whether it is a tree of arrays."""
-        return not self.names.isdisjoint({TREE, DATABASE, _LEGACY})
+        return not self.names.isdisjoint({TREE, MANIFEST, _LEGACY})
 
 
 class OrbaxLocation(msgspec.Struct, frozen=True):
@@ -89,17 +86,20 @@ class OrbaxLocation(msgspec.Struct, frozen=True):
 
 
 def find_orbax(place: Place) -> OrbaxLocation | None:
-    """Recognize a checkpoint, or a directory of steps, by names alone."""
-    if not place.is_directory or place.path is None:
+    """Recognize a checkpoint, or a directory of steps, by names alone; or the manifest of a database of arrays."""
+    if place.path is None:
         return None
-    names = place.names
-    if is_remote(place.path):  # it cannot be read there, and each look would be a request
-        return OrbaxLocation(place.path) if not _SIGNS.isdisjoint(names) else None
-    if _is_checkpoint(place.path, names):
+    if not place.is_directory:
+        directory, name = split(place.path)
+        return OrbaxLocation(directory) if name == MANIFEST else None
+    if place.listing is None:  # a server that lists nothing
+        is_meant = place.path.endswith("/")
+        return OrbaxLocation(place.path) if is_meant and not _SIGNS.isdisjoint(names_in(place.path)) else None
+    if _is_checkpoint(place.path, place.names):
         return OrbaxLocation(place.path)
-    steps = sorted(filter(_number_of, names), key=lambda name: (_number_of(name), name))
+    steps = sorted(filter(_number_of, place.names), key=lambda name: (_number_of(name), name))
     newest = (join(place.path, name) for name in steps[-_MAX_STEPS_TRIED:])
-    if any(_is_checkpoint(step, _names_in(step)) for step in newest):
+    if any(_is_checkpoint(step, names_in(step)) for step in newest):
         return OrbaxLocation(place.path, tuple(steps), place.variant)
     return None
 
@@ -114,39 +114,21 @@ def _is_checkpoint(path: str, names: Iterable[str]) -> bool:
     names = set(names)
     if names & _SIGNS:
         return True
-    signs = {".zarray"} if _LEGACY in names else {TREE, DATABASE}
+    if is_remote(path):  # each look would be a request
+        return False
+    signs = {".zarray"} if _LEGACY in names else {TREE, MANIFEST}
     inner = [name for name in sorted(names) if "." not in name][:_MAX_ITEMS_TRIED]
-    return any(not signs.isdisjoint(_names_in(join(path, name))) for name in inner)
-
-
-def _names_in(path: str) -> list[str]:
-    return list_names(path) or [] if os.path.isdir(path) else []
-
-
-def read_text(path: str) -> bytes:
-    """Read a file of JSON."""
-    source = open_source(path)
-    try:
-        if source.nbytes > MAX_HEADER_NBYTES:
-            raise FormatError(
-                "the file is too long",
-                path=path,
-                expected=f"at most {MAX_HEADER_NBYTES:,} bytes",
-                found=f"{source.nbytes:,}",
-            )
-        return bytes(source.read(ByteRange(0, source.nbytes)))
-    finally:
-        source.close()
+    return any(not signs.isdisjoint(names_in(join(path, name))) for name in inner)
 
 
 def read_step(directory: str) -> Step:
     """Read what a checkpoint says of itself, and refuse one that was never finished; nothing is ever removed."""
-    names = list_names(directory) or []
+    names = names_in(directory)
     try:
-        step = parse_step(read_text(join(directory, STEP))) if STEP in names else Step()
+        step = parse_step(read_file(join(directory, STEP), MAX_HEADER_NBYTES)) if STEP in names else Step()
     except FormatError as error:
         raise error.with_fields(path=join(directory, STEP)) from None
-    unfinished = [name for name in (os.path.basename(directory), *names) if _UNFINISHED in name]
+    unfinished = [name for name in (split(directory.rstrip("/"))[1], *names) if _UNFINISHED in name]
     if unfinished or (step.is_unfinished and _COMMITTED not in names):
         raise IntegrityError(
             "the checkpoint is unfinished: the process that saved it ended first, or is still saving",
@@ -158,9 +140,10 @@ def read_step(directory: str) -> Step:
     return step
 
 
-def items_of(directory: str) -> list[Item]:
+def items_of(directory: str, step: Step) -> list[Item]:
     """Find the items of a checkpoint; a single one named `default` has no name."""
-    found = list(_items(directory, ()))
+    named = step.item_handlers if isinstance(step.item_handlers, dict) and is_remote(directory) else ()
+    found = list(_items(directory, (), frozenset(filter(is_plain_name, named))))
     if not found:
         raise FormatError("there is no tree of arrays in the checkpoint", path=directory, expected=TREE)
     if [item.path for item in found] == [("default",)]:
@@ -168,13 +151,21 @@ def items_of(directory: str) -> list[Item]:
     return found
 
 
-def _items(directory: str, path: tuple[str, ...]) -> Iterable[Item]:
-    names = frozenset(list_names(directory) or [])
+def _items(directory: str, path: tuple[str, ...], named: frozenset[str] = frozenset()) -> Iterable[Item]:
+    """Yield the items below a directory, also those that are only known by name."""
+    names = frozenset(names_in(directory))
     item = Item(path, directory, names)
     if item.is_tree or (path and JSON in names):
         yield item
     elif len(path) < _MAX_DEPTH:
-        for name in sorted(names - _NOT_ITEMS):
-            inner = os.path.join(directory, name)
-            if not name.startswith(".") and os.path.isdir(inner):
+        for name in sorted((names | named) - _NOT_ITEMS):
+            inner = join(directory, name)
+            if not name.startswith(".") and _may_be_directory(inner, name):
                 yield from _items(inner, (*path, name))
+
+
+def _may_be_directory(path: str, name: str) -> bool:
+    """Say whether a path is a directory; on a server, whether it may be one."""
+    if is_remote(path):
+        return "." not in name and not name.startswith("_")
+    return os.path.isdir(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import prod
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import msgspec
 import numpy as np
@@ -16,12 +16,20 @@ from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import ALL_BY_NAME, DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import UnsupportedError
-from tensorkeep.formats.orbax import ArrayLayout
-from tensorkeep.kinds.orbax._tensorstore import ArrayFiles
+from tensorkeep.formats.zarr import ArrayLayout
 from tensorkeep.limits import PACK_NBYTES
 from tensorkeep.tensors.indexing import Selection, cover_run, parse_index
 
 _Array = npt.NDArray[Any]
+
+
+class ArrayFiles(Protocol):
+    """What reads parts of arrays."""
+
+    directory: str
+
+    def read(self, name: str, layout: ArrayLayout, dtype: DType, selection: Selection) -> _Array:
+        """Read a block of an array."""
 
 
 class ArrayReader(msgspec.Struct, frozen=True):

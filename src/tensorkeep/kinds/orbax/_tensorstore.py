@@ -17,9 +17,11 @@ import numpy.typing as npt
 
 from tensorkeep.dtypes import DType
 from tensorkeep.errors import FormatError, LimitError, importing
-from tensorkeep.formats.orbax import ArrayLayout, parse_zarr
+from tensorkeep.formats.zarr import ARRAY_KEYS, ArrayLayout, parse_zarr
+from tensorkeep.kinds.base import OpenOptions
+from tensorkeep.kinds.orbax._links import refuse_outside
+from tensorkeep.kinds.orbax._reader import ArrayReader
 from tensorkeep.limits import MAX_EXPANDED_NBYTES, MAX_INFLATION
-from tensorkeep.paths import is_inside
 from tensorkeep.tensors.indexing import Selection
 
 _Array = npt.NDArray[Any]
@@ -28,7 +30,7 @@ _N_READ_AT_ONCE: Final = 256
 _MAX_KEYS: Final = 1_000_000
 
 
-class ArrayFiles:
+class TensorstoreArrays:
     """The arrays in the directory of one item."""
 
     def __init__(self, directory: str, *, is_database: bool, is_zarr3: bool, nbytes: int) -> None:
@@ -44,7 +46,7 @@ class ArrayFiles:
 
     @property
     def _suffix(self) -> str:
-        return "/zarr.json" if self._is_zarr3 else "/.zarray"
+        return f"/{ARRAY_KEYS[3 if self._is_zarr3 else 2]}"
 
     def names(self) -> list[str]:
         """Return the names of all arrays, for old checkpoints without a list of them."""
@@ -58,7 +60,7 @@ class ArrayFiles:
     def layouts(self, names: Sequence[str]) -> list[ArrayLayout]:
         """Return what some arrays are, read many at a time."""
         if not self._is_database:
-            self._refuse_outside(names)
+            refuse_outside(names, self.directory)
         found: list[ArrayLayout] = []
         store = self._store("")
         for begin in range(0, len(names), _N_READ_AT_ONCE):
@@ -69,16 +71,6 @@ class ArrayFiles:
             found += [self._layout(name, value) for name, value in zip(batch, values, strict=True)]
         return found
 
-    def _refuse_outside(self, names: Sequence[str]) -> None:
-        for name in names:
-            if not is_inside(name):
-                raise FormatError(
-                    "the name of an array does not lead to a directory in the checkpoint",
-                    path=self.directory,
-                    tensor=name,
-                    found=repr(name),
-                )
-
     def _layout(self, name: str, value: Any) -> ArrayLayout:
         if value.state == "missing":
             raise FormatError("the array is missing", path=self.directory, tensor=name, expected=name + self._suffix)
@@ -86,6 +78,14 @@ class ArrayFiles:
             return parse_zarr(value.value, is_zarr3=self._is_zarr3)
         except FormatError as error:
             raise error.with_fields(path=self.directory, tensor=name) from None
+
+    def reader(self, name: str, layout: ArrayLayout, options: OpenOptions) -> ArrayReader:
+        """Return the reader of an array."""
+        return ArrayReader(self, name, layout, options.framework, options.device)
+
+    def is_checked(self, name: str, layout: ArrayLayout) -> bool:  # noqa: ARG002
+        """Return False: tensorstore does not say what has a checksum."""
+        return False
 
     def read(self, name: str, layout: ArrayLayout, dtype: DType, selection: Selection) -> _Array:
         """Read a block of an array: only the chunks that it touches."""
@@ -173,5 +173,5 @@ def _index_of(axis: range | npt.NDArray[np.intp]) -> slice | npt.NDArray[np.intp
     return slice(axis.start, axis[-1] + 1, axis.step) if len(axis) else slice(0, 0)
 
 
-def _reopened(directory: str, is_database: bool, is_zarr3: bool, nbytes: int) -> ArrayFiles:
-    return ArrayFiles(directory, is_database=is_database, is_zarr3=is_zarr3, nbytes=nbytes)
+def _reopened(directory: str, is_database: bool, is_zarr3: bool, nbytes: int) -> TensorstoreArrays:
+    return TensorstoreArrays(directory, is_database=is_database, is_zarr3=is_zarr3, nbytes=nbytes)

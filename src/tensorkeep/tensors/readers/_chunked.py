@@ -194,8 +194,11 @@ class ChunkedReader:
             else:
                 reads.append((part.chunk.span.start + run * block.itemsize, place.reshape(-1).view(np.uint8).data))
         self._chunks.source.read_into(reads)
-        for part, data in packed:
+        reads.clear()
+        while packed:
+            part, data = packed.pop()
             elements = data if part.chunk.is_plain else self._chunks.unpack(part.chunk, data.data)
+            del data  # a chunk may be a whole tensor, which is then in memory twice, not three times
             whole = np.frombuffer(elements, block.dtype).reshape(self._chunks.shape)
             put_block(_at(block, part.into), whole, part.selection)
 

@@ -1,0 +1,62 @@
+"""The values of arrays in files of their own, in local directories."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from tensorkeep.kinds.orbax._links import size_without_links
+from tensorkeep.kinds.orbax._values import ValueFiles
+from tensorkeep.limits import MAX_DATABASE_KEYS
+from tensorkeep.transport import Backend, ByteRange, walk
+
+
+class FolderStore:
+    """See `tensorkeep.formats.zarr.ZarrStore`. Files are looked for when their keys are asked for.
+
+    Attributes:
+        source: The bytes of all values.
+    """
+
+    def __init__(self, directory: str, backend: Backend) -> None:
+        self._arguments = (directory, backend)
+        self.source = ValueFiles(directory, backend)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FolderStore, self._arguments
+
+    @property
+    def n_keys(self) -> int:
+        """How many keys there are at most."""
+        return MAX_DATABASE_KEYS
+
+    def find(self, key: str) -> ByteRange | None:
+        """Return where a value is in the source; None if there is no such key."""
+        try:
+            nbytes = os.stat(os.path.join(self.source.name, key)).st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return self.source.span_in(key, ByteRange(0, nbytes))
+
+    def keys_below(self, name: str) -> Iterator[str]:
+        """Yield all keys that begin with a name and a slash."""
+        root = self.source.name
+        for folder, _, files in walk(os.path.join(root, name)):
+            yield from (os.path.relpath(os.path.join(folder, file), root).replace(os.sep, "/") for file in files)
+
+    def names_with(self, suffix: str) -> list[str]:
+        """Return what is before a suffix in all keys that have it."""
+        return [
+            os.path.relpath(folder, self.source.name).replace(os.sep, "/")
+            for folder, _, files in walk(self.source.name)
+            if suffix.removeprefix("/") in files
+        ]
+
+    def stored_nbytes(self) -> int:
+        """Return the bytes of all files."""
+        return size_without_links(self.source.name)
+
+    def is_checked(self, span: ByteRange) -> bool:  # noqa: ARG002
+        """Return False: nothing has a checksum."""
+        return False
