@@ -77,7 +77,7 @@ class Columns:
 
 
 def joined_texts(n_shared: list[int], suffixes: list[bytes]) -> list[bytes]:
-    """Return texts of which each but the first begins with so many bytes of the one before."""
+    """Return texts; each but the first begins with so many bytes of the one before."""
     if sum(n_shared) + sum(map(len, suffixes)) > MAX_NAMES_LENGTH:
         raise LimitError("the names in the database are too long", expected=f"at most {MAX_NAMES_LENGTH:,} bytes")
     found: list[bytes] = []

@@ -43,7 +43,7 @@ def _file(base: str, path: bytes, n_base: int) -> DataFile:
 
 
 def file_at(files: list[DataFile], number: int) -> DataFile:
-    """Return a file of a table, which must be below the directory: that of no values at all has no name."""
+    """Return a file of a table, which must be below the directory; the file of an empty tree has no name."""
     if number >= len(files):
         raise FormatError("the database refers to a file that it does not list", found=f"number {number}")
     file = files[number]

@@ -54,13 +54,9 @@ class ZarrStore(Protocol):
 
 
 class ZarrChunks:
-    """See `tensorkeep.formats.Chunks`.
+    """See `tensorkeep.formats.Chunks`; if it must be complete, a chunk that is not stored is an error.
 
-    Args:
-        store: What holds the chunks.
-        name: The name of the array, which its keys begin with.
-        layout: What it is; its dtype is in the dtype table, and all of its coding is read.
-        is_complete: Whether every chunk must be stored.
+    The dtype of its layout is in the dtype table, and all of its coding is read.
     """
 
     fill = b""
@@ -187,7 +183,7 @@ class _Places(Mapping[tuple[int, ...], StoredChunk]):
         return self._n_stored
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:
-        """Yield the places of all stored chunks: those of keys, as there may be far more places than these."""
+        """Yield the places of all stored chunks, by their keys, since there may be far more places than keys."""
         for key in self._store.keys_below(self._name):
             numbers = key.removeprefix(f"{self._name}/{self._coding.key}").split(self._coding.separator)
             if len(numbers) != len(self._extents) or not all(map(_is_number, numbers)):

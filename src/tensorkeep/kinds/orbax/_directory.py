@@ -19,7 +19,7 @@ _ASKED_FOR: Final = (STEP, TREE, MANIFEST)
 
 
 def names_in(directory: str) -> list[str]:
-    """Return the names in a directory; those of the most important files, if a server lists nothing."""
+    """Return the names in a directory; on a server that lists nothing, which of the important files exist."""
     if not is_remote(directory):
         return list_names(directory) or [] if os.path.isdir(directory) else []
     try:

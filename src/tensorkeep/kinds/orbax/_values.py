@@ -17,7 +17,7 @@ _FILE_NBYTES: Final = 2**48
 """Bytes that each file has for itself in the source; no file system holds a larger one."""
 
 _MAX_OPEN: Final = 64
-"""Files that stay open; others are opened anew for each read."""
+"""Files that stay open; others are opened for each read."""
 
 _AT_ONCE: Final = 16
 """Files on a server that are opened at once: each is a request."""
