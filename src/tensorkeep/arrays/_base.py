@@ -128,11 +128,13 @@ class StreamedTensor(TensorToWrite, frozen=True):
         stream: Implements `buffers`.
         find_extent: Implements `extent`; None for a tensor without memory of its own.
         stream_memory: Implements `memory`.
+        digest: BLAKE3 that its bytes must have, or it is not written; None if that is not known before.
     """
 
     stream: Callable[[], Iterator[Buffer]]
     find_extent: Callable[[], Extent | None] | None = None
     stream_memory: Callable[[int, int], Iterator[Buffer]] | None = None
+    digest: bytes | None = None
 
     def extent(self) -> Extent | None:
         return self.find_extent() if self.find_extent is not None else None

@@ -8,8 +8,10 @@
 """
 
 from tensorkeep.tensors.indexing import (
+    Axis,
     Placement,
     Region,
+    Selection,
     Sharded,
     c_strides,
     coordinate_of,
@@ -51,12 +53,14 @@ from tensorkeep.tensors.lazy import (
 from tensorkeep.tensors.readers import (
     ChunkedReader,
     Layout,
+    Planned,
     Reader,
     ReadPlan,
     StoredTensor,
     StridedReader,
     TensorReader,
     stored_pieces,
+    take_block,
 )
 from tensorkeep.tensors.writing import (
     Digesting,
@@ -85,6 +89,7 @@ from tensorkeep.tensors.writing import (
 
 __all__ = [
     "AssembledReader",
+    "Axis",
     "ChunkedReader",
     "Digesting",
     "Elements",
@@ -96,6 +101,7 @@ __all__ = [
     "PlacedPiece",
     "PlaceholderTensor",
     "Placement",
+    "Planned",
     "Prepared",
     "ReadPlan",
     "Reader",
@@ -103,6 +109,7 @@ __all__ = [
     "Renaming",
     "Scope",
     "Sealing",
+    "Selection",
     "Selector",
     "Sharded",
     "StoredTensor",
@@ -145,6 +152,7 @@ __all__ = [
     "shard_range",
     "stored_bytes",
     "stored_pieces",
+    "take_block",
     "tensors_html",
     "ties_as_text",
     "with_common_elements",

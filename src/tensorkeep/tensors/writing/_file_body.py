@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from tensorkeep.arrays import TensorToWrite
+from tensorkeep.arrays import StreamedTensor, TensorToWrite
 from tensorkeep.arrays.in_memory import TensorInMemory, view_at
 from tensorkeep.buffers import Buffer
 from tensorkeep.collector import PausedCollector
@@ -160,7 +160,9 @@ def _digests(to_write: Mapping[str, TensorToWrite], entries: Iterable[str]) -> l
                 digesting.carry(tensor.digest)
             else:
                 deque(_hashed(digesting, [(name, tensor)]), maxlen=0)
-        return digesting.digests()
+        digests = digesting.digests()
+    _refuse_others([(name, to_write[name]) for name in entries], digests)
+    return digests
 
 
 def _described(
@@ -213,7 +215,22 @@ def _write_sealed(sink: ByteSink, tensors: list[_Named]) -> list[bytes]:
                 digests = _copy_and_digest(sink, stored)
             for digest in digests:
                 digesting.carry(digest)
-        return digesting.digests()
+        made = digesting.digests()
+    _refuse_others(tensors, made)
+    return made
+
+
+def _refuse_others(tensors: list[_Named], digests: list[bytes]) -> None:
+    """Refuse tensors whose bytes are not those that were promised."""
+    for (name, tensor), digest in zip(tensors, digests, strict=True):
+        if isinstance(tensor, StreamedTensor) and tensor.digest not in {None, digest}:
+            raise IntegrityError(
+                f"tensor `{name}` is not what it should be",
+                tensor=name,
+                expected=f"BLAKE3 {(tensor.digest or b'').hex()[:16]}…",
+                found=f"{digest.hex()[:16]}…",
+                hint="What it is made of is damaged; `tensorkeep verify` finds where",
+            )
 
 
 def _hashed(digesting: Digesting, tensors: Iterable[_Named]) -> Iterator[Buffer]:

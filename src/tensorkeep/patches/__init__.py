@@ -1,0 +1,22 @@
+"""Patches: what turns one checkpoint into another, bit for bit, in a safetensors file.
+
+- `encoding/`: the differences of tensors as bytes.
+- `_description`: what a patch says of itself. Pure.
+- `_contents`: what the tensors of a checkpoint are.
+- `_patch`: an open patch.
+- `_open`: opens what functions are given.
+- `_summary`: writes a patch, and says what was written.
+- `_make`: `make`, a patch from two checkpoints.
+- `_reader`: a tensor read through its differences from another.
+- `_view`: a checkpoint seen through patches.
+- `_apply`: `apply` and `undo`, on disk.
+- `_chain`: `chain`, several patches as one.
+"""
+
+from tensorkeep.patches._apply import apply, undo
+from tensorkeep.patches._chain import chain
+from tensorkeep.patches._make import make
+from tensorkeep.patches._summary import Summary
+from tensorkeep.patches._view import view
+
+__all__ = ["Summary", "apply", "chain", "make", "undo", "view"]

@@ -1,0 +1,190 @@
+"""Patches applied to a checkpoint on disk, by the transaction of a save: the old one or the new one, whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from tensorkeep.checkpoint import SaveOptions, identity_of, refuse_existing, refuse_replaced, write_checkpoint
+from tensorkeep.errors import IntegrityError, UnsupportedError
+from tensorkeep.kinds import Opened, Place
+from tensorkeep.kinds.registry import find_kind
+from tensorkeep.kinds.safetensors import SAFETENSORS
+from tensorkeep.layout import Index, Location, index_names, locate
+from tensorkeep.parallel import Progress
+from tensorkeep.patches._contents import content_of, texts_of
+from tensorkeep.patches._description import Texts
+from tensorkeep.patches._open import Checkpoint, opened, opened_patches
+from tensorkeep.patches._patch import Patch
+from tensorkeep.patches._view import patched
+from tensorkeep.tensors import LazyTensors, check_target, prepare, write_prepared
+from tensorkeep.transport import is_remote, refuse_url
+
+_SUFFIX = ".safetensors"
+
+
+def apply(
+    target: str | os.PathLike[str],
+    *patches: Checkpoint,
+    output: str | os.PathLike[str] | None = None,
+    durable: bool = True,
+    progress: Progress | None = None,
+) -> None:
+    """Apply patches to a checkpoint on disk: whenever this is stopped, there is the old one or the new one, whole.
+
+        tensorkeep.patches.apply("worker/model", "110.patch.safetensors", "120.patch.safetensors")
+
+    The checkpoint must be the one that the first patch is for, by the digests of its tensors, and each patch must
+    follow the one before it. The patched tensors must have the digests that the patches promise, or nothing changes.
+    Files keep their names; those that do not change are not written again.
+
+    Args:
+        target: A directory, an index or a file.
+        *patches: Patches in their order: paths, URLs, or open files.
+        output: Where to write the new checkpoint, a directory or a file that ends in `.safetensors`; None replaces
+            the tensors and the index at `target`. Another checkpoint there is refused.
+        durable: Whether to wait until the disk has everything (fsync).
+        progress: Called with the bytes written so far and the total, by one thread at a time.
+
+    Raises:
+        IntegrityError: If the checkpoint is not the one that the patches are for, or something is damaged.
+        FormatError: If a patch is malformed, or contradicts itself.
+        DestinationExistsError: If there is a checkpoint at `output`.
+        UnsupportedError: If a patch is of a later version; without `output`, if `target` is of another
+            kind than safetensors.
+        SourceChangedError: If the checkpoint was saved again meanwhile.
+        BusyError: If another process is saving there.
+        TransportError: If something cannot be read or written, such as on a full disk.
+    """
+    _rewrite(target, patches, output, durable, progress, lambda opened: opened)
+
+
+def undo(
+    target: str | os.PathLike[str],
+    *patches: Checkpoint,
+    output: str | os.PathLike[str] | None = None,
+    durable: bool = True,
+    progress: Progress | None = None,
+) -> None:
+    """Take patches back, the last one first. The checkpoint is again what it was, bit for bit.
+
+    Args:
+        target: A directory, an index or a file.
+        *patches: The patches in the order in which they were applied.
+        output: Where to write the old checkpoint; see `apply`.
+        durable: Whether to wait until the disk has everything (fsync).
+        progress: Called with the bytes written so far and the total, by one thread at a time.
+
+    Raises:
+        RefusedError: If a patch removed or replaced a tensor, and was not made with `reversible=True`.
+        TensorkeepError: If `apply` would raise it.
+    """
+    _rewrite(target, patches, output, durable, progress, lambda opened: [each.reversed for each in reversed(opened)])
+
+
+def _rewrite(
+    target: str | os.PathLike[str],
+    patches: Collection[Checkpoint],
+    output: str | os.PathLike[str] | None,
+    durable: bool,
+    progress: Progress | None,
+    directed: Callable[[list[Patch]], list[Patch]],
+) -> None:
+    if not patches:
+        raise UnsupportedError("there is nothing to apply", expected="at least one patch")
+    path = os.fspath(target)
+    place = check_target(path if output is None else output)
+    refuse_url(place, hint="Write to a local directory, and upload that")
+    location = _own_location(path) if output is None else None
+    with ExitStack() as stack:
+        base: Any = opened(path, stack)
+        steps = directed(opened_patches(patches, stack))
+        view = patched(base, steps)
+        texts = next((step.description.new.texts for step in reversed(steps) if step.description.new.texts), None)
+        index = _index(view, texts or texts_of(base))
+        _check_pieces(view, index)
+        identities = {file: identity_of(file) for file in _files(base) if not is_remote(file)}
+        if place.endswith(_SUFFIX) and location is None:
+            if output is not None and os.path.lexists(place):
+                refuse_existing(os.path.dirname(place), os.path.basename(place).removesuffix(_SUFFIX), [])
+            write_prepared(prepare(view), place, durable=durable, progress=progress)
+            return
+        directory, base_name, variant = (place, "model", None) if location is None else _names(location)
+        if output is not None:
+            refuse_existing(place, base_name, [])
+
+        def finish(staged: Mapping[str, str]) -> None:
+            refuse_replaced(identities)
+            if output is not None:
+                refuse_existing(place, base_name, [], staged)
+
+        options = SaveOptions(
+            max_shard_nbytes=2**63 - 1,
+            layout=index,
+            base_name=base_name,
+            variant=variant,
+            sha256=_has_sha256(base),
+            durable=durable,
+            progress=progress,
+            index_metadata=_index_metadata(base) if index is not None else None,
+            reuse=base if location is not None else None,
+            before_commit=finish,
+        )
+        write_checkpoint(prepare(view), directory, options)
+
+
+def _own_location(path: str) -> Location | None:
+    """Return the files that are replaced; None for a file whose name is no checkpoint's."""
+    kind = find_kind(Place(path)).kind
+    if kind is not SAFETENSORS:
+        raise UnsupportedError(
+            f"this is {kind.name}, which cannot be replaced by safetensors files in place",
+            path=path,
+            hint="Say where to write the new checkpoint: output= (--output)",
+        )
+    return locate(path)
+
+
+def _names(location: Location) -> tuple[str, str, str | None]:
+    """Return the directory, base and variant by which a save gives files the names that they have."""
+    base, _, variant = location.stem.rpartition(".")
+    is_variant = bool(base) and location.index in {None, index_names(location.stem)[0]}
+    directory = location.directory or os.curdir
+    return (directory, base, variant) if is_variant else (directory, location.stem, None)
+
+
+def _index(view: LazyTensors, texts: Texts) -> Index | None:
+    """Return which tensor goes to which file; None for a single file."""
+    if not texts.files:
+        return None
+    stored = {piece for pieces in texts.splits.values() for piece in pieces}
+    last = max(texts.files.values())
+    others = {name: last for name in view if name not in texts.files and name not in texts.splits}
+    kept = {name: file for name, file in texts.files.items() if name in view or name in stored}
+    return Index(kept | others, splits=texts.splits)
+
+
+def _check_pieces(view: LazyTensors, index: Index | None) -> None:
+    """Compare tensors that are written in pieces with their digests now: pieces have digests of their own."""
+    for name in index.splits if index is not None else ():
+        promised = view[name].tensor_to_write() if name in view else None
+        digest = getattr(promised, "digest", None)
+        if digest is not None and content_of(view[name]).digest != digest.hex():
+            raise IntegrityError(f"tensor `{name}` is not what the patch promises", tensor=name, path=view.path)
+
+
+def _files(base: Opened) -> set[str]:
+    return {base.path, *base.state_files}
+
+
+def _has_sha256(base: Opened) -> bool:
+    records = {} if base.index is None else base.index.shards or {}
+    return any(record.sha256 for record in records.values())
+
+
+def _index_metadata(base: Opened) -> dict[str, Any] | None:
+    """Return the members of the index without the sizes."""
+    metadata = {} if base.index is None else base.index.metadata
+    return {key: value for key, value in metadata.items() if not key.startswith("total_")}

@@ -1,0 +1,25 @@
+"""Opening what a function is given: checkpoints and patches, by path or already open."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import ExitStack
+from typing import TypeAlias
+
+from tensorkeep.checkpoint import open_checkpoint
+from tensorkeep.patches._patch import Patch
+from tensorkeep.tensors import LazyTensors
+
+Checkpoint: TypeAlias = str | os.PathLike[str] | LazyTensors
+"""A path or URL, or what is open already."""
+
+
+def opened(checkpoint: Checkpoint, stack: ExitStack) -> LazyTensors:
+    """Return open tensors; what is opened here is closed with the stack."""
+    return checkpoint if isinstance(checkpoint, LazyTensors) else stack.enter_context(open_checkpoint(checkpoint))
+
+
+def opened_patches(patches: Iterable[Checkpoint], stack: ExitStack) -> list[Patch]:
+    """Return open patches."""
+    return [Patch.of(opened(patch, stack)) for patch in patches]

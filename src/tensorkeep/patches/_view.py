@@ -1,0 +1,103 @@
+"""A checkpoint seen through patches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import FormatError, IntegrityError
+from tensorkeep.patches._contents import contents_of, state_of, texts_of
+from tensorkeep.patches._description import Change, Content, Texts, digest_of_contents
+from tensorkeep.patches._patch import Patch
+from tensorkeep.patches._reader import PatchedReader
+from tensorkeep.patches.encoding import n_words_of, word_of
+from tensorkeep.phrases import listed
+from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView
+
+
+def patched(base: LazyTensors, patches: list[Patch]) -> TensorView:
+    """Return a view of a checkpoint through patches, in their order; each must be for what is before it."""
+    contents = contents_of(base)
+    tensors: dict[str, LazyTensor] = dict(base.items())
+    texts = texts_of(base)
+    for patch in patches:
+        require_old(patch, contents, base.path)
+        for name, change in patch.description.tensors.items():
+            if change.new is None:
+                del tensors[name], contents[name]
+                continue
+            tensors[name] = _changed(patch, name, change, tensors.get(name))
+            contents[name] = change.new
+        if digest_of_contents(contents) != patch.description.new.digest:
+            raise FormatError(
+                "the patch contradicts itself",
+                path=patch.path,
+                found="its changes do not lead to the checkpoint that it names",
+            )
+        texts = patch.description.new.texts or texts
+        tensors = _in_order(tensors, texts, patch)
+    path = " and ".join([base.path, *(patch.path for patch in patches)])
+    return TensorView(tensors, path=path, metadata=texts.metadata, state=state_of(texts))
+
+
+def require_old(patch: Patch, contents: Mapping[str, Content], path: str) -> None:
+    """Refuse a patch that is for another checkpoint, and name tensors that differ."""
+    description = patch.description
+    others = [name for name, change in description.tensors.items() if contents.get(name) != change.old]
+    if not others and digest_of_contents(contents) == description.old.digest:
+        return
+    raise IntegrityError(
+        "the patch is for another checkpoint" if patch.way == "forward" else "the patch did not make this checkpoint",
+        path=path,
+        expected=f"tensors with the digest {description.old.digest[:16]}…",
+        found=f"{digest_of_contents(contents)[:16]}…"
+        + (f"; {listed(f'`{name}`' for name in others)} differ" if others else ""),
+        hint=f"{patch.path} says which checkpoint it is for; patches of a chain are applied in their order",
+    )
+
+
+def _changed(patch: Patch, name: str, change: Change, before: LazyTensor | None) -> LazyTensor:
+    """Return a tensor after a patch."""
+    if change.new is None or change.delta is None or before is None:
+        return patch.whole_of(name, change)
+    digest = bytes.fromhex(change.new.digest)
+    reader = before.reader
+    base, deltas = (reader.base, reader.deltas) if isinstance(reader, PatchedReader) else (before, ())
+    delta = patch.delta_of(name, change, n_words_of(base), word_of(base.tensor_to_write().dtype))
+    entry = TensorEntry(before.dtype, before.shape, (0, before.nbytes))
+    target = reader.target if isinstance(reader, PatchedReader) else None
+    patched_reader = PatchedReader(base, (*deltas, delta), digest, target)
+    return LazyTensor(name, entry, patched_reader, library=before.library, marks=before.marks)
+
+
+def _in_order(tensors: dict[str, LazyTensor], texts: Texts, patch: Patch) -> dict[str, LazyTensor]:
+    if texts.names is None or list(tensors) == texts.names:
+        return tensors
+    if len(texts.names) != len(tensors) or set(texts.names) != tensors.keys():
+        raise FormatError("the patch contradicts itself", path=patch.path, found="other names than its tensors have")
+    return {name: tensors[name] for name in texts.names}
+
+
+def view(base: LazyTensors, *patches: LazyTensors) -> TensorView:
+    """Look at a checkpoint through patches: lazy tensors as they would be once the patches are applied.
+
+        with tensorkeep.open("model") as base, tensorkeep.open("110.patch.safetensors") as patch:
+            rows = tensorkeep.patches.view(base, patch)["embedding.weight"][10:20]
+
+    Slices read and patch whole rows, in a few MiB. Tensors that are read whole are compared with the digests that the
+    patches promise. Of a base without digests, every tensor is read once to see that it is the right one.
+
+    Args:
+        base: The open checkpoint that the first patch is for.
+        *patches: Open patches in their order. They and the base must stay open.
+
+    Returns:
+        A view that can be loaded, viewed again and saved like any other.
+
+    Raises:
+        IntegrityError: If the checkpoint is not the one that the patches are for.
+        FormatError: If a patch is malformed, or contradicts itself.
+        UnsupportedError: If a patch is of a later version.
+        TransportError: If something cannot be read.
+    """
+    return patched(base, [Patch.of(patch) for patch in patches])
