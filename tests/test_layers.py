@@ -31,6 +31,7 @@ LAYERS = (
         "measuring",
         "merging",
         "checking",
+        "patches",
         "showing",
         "store",
         "conversion",

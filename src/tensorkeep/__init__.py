@@ -42,6 +42,7 @@
     tensorkeep.measuring     statistics of tensors              extremes, mean, spread, histograms, NaNs
     tensorkeep.checking      sense and nonsense in weights      layers, names, shapes, ties against a model
     tensorkeep.merging       one model of several               averages, SLERP, TIES, DARE, task arithmetic
+    tensorkeep.patches       what turns one into another        small files, applied, undone, looked through
     tensorkeep.showing       pictures of tensors, checkpoints   HTML and SVG for notebooks
     tensorkeep.store         many checkpoints                   the last and the best; nothing is written twice
     tensorkeep.conversion    any kind to safetensors
@@ -223,6 +224,7 @@ _MODULES = (
     "numpy",
     "paddle",
     "parallel",
+    "patches",
     "runs",
     "scanner",
     "server",

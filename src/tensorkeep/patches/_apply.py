@@ -7,12 +7,15 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from typing import Any
 
+import msgspec
+
 from tensorkeep.checkpoint import SaveOptions, identity_of, refuse_existing, refuse_replaced, write_checkpoint
+from tensorkeep.digests import NO_DIGEST
 from tensorkeep.errors import IntegrityError, UnsupportedError
 from tensorkeep.kinds import Opened, Place
 from tensorkeep.kinds.registry import find_kind
 from tensorkeep.kinds.safetensors import SAFETENSORS
-from tensorkeep.layout import Index, Location, index_names, locate
+from tensorkeep.layout import Index, Location, ShardRecord, index_names, locate
 from tensorkeep.parallel import Progress
 from tensorkeep.patches._contents import content_of, texts_of
 from tensorkeep.patches._description import Texts
@@ -20,7 +23,7 @@ from tensorkeep.patches._open import Checkpoint, opened, opened_patches
 from tensorkeep.patches._patch import Patch
 from tensorkeep.patches._view import patched
 from tensorkeep.tensors import LazyTensors, check_target, prepare, write_prepared
-from tensorkeep.transport import is_remote, refuse_url
+from tensorkeep.transport import refuse_url
 
 _SUFFIX = ".safetensors"
 
@@ -29,6 +32,7 @@ def apply(
     target: str | os.PathLike[str],
     *patches: Checkpoint,
     output: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
     durable: bool = True,
     progress: Progress | None = None,
 ) -> None:
@@ -44,27 +48,30 @@ def apply(
         target: A directory, an index or a file.
         *patches: Patches in their order: paths, URLs, or open files.
         output: Where to write the new checkpoint, a directory or a file that ends in `.safetensors`; None replaces
-            the tensors and the index at `target`. Another checkpoint there is refused.
+            the tensors and the index at `target`.
+        overwrite: Whether to replace another checkpoint at `output`.
         durable: Whether to wait until the disk has everything (fsync).
         progress: Called with the bytes written so far and the total, by one thread at a time.
 
     Raises:
         IntegrityError: If the checkpoint is not the one that the patches are for, or something is damaged.
         FormatError: If a patch is malformed, or contradicts itself.
-        DestinationExistsError: If there is a checkpoint at `output`.
+        DestinationExistsError: If there is a checkpoint at `output`, and `overwrite` is false.
         UnsupportedError: If a patch is of a later version; without `output`, if `target` is of another
             kind than safetensors.
         SourceChangedError: If the checkpoint was saved again meanwhile.
         BusyError: If another process is saving there.
         TransportError: If something cannot be read or written, such as on a full disk.
     """
-    _rewrite(target, patches, output, durable, progress, lambda opened: opened)
+    saving = {"durable": durable, "progress": progress}
+    _rewrite(target, patches, output, overwrite, saving, lambda steps: steps)
 
 
 def undo(
     target: str | os.PathLike[str],
     *patches: Checkpoint,
     output: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
     durable: bool = True,
     progress: Progress | None = None,
 ) -> None:
@@ -74,6 +81,7 @@ def undo(
         target: A directory, an index or a file.
         *patches: The patches in the order in which they were applied.
         output: Where to write the old checkpoint; see `apply`.
+        overwrite: Whether to replace another checkpoint at `output`.
         durable: Whether to wait until the disk has everything (fsync).
         progress: Called with the bytes written so far and the total, by one thread at a time.
 
@@ -81,61 +89,78 @@ def undo(
         RefusedError: If a patch removed or replaced a tensor, and was not made with `reversible=True`.
         TensorkeepError: If `apply` would raise it.
     """
-    _rewrite(target, patches, output, durable, progress, lambda opened: [each.reversed for each in reversed(opened)])
+    saving = {"durable": durable, "progress": progress}
+    _rewrite(target, patches, output, overwrite, saving, lambda steps: [step.reversed for step in reversed(steps)])
 
 
 def _rewrite(
     target: str | os.PathLike[str],
     patches: Collection[Checkpoint],
     output: str | os.PathLike[str] | None,
-    durable: bool,
-    progress: Progress | None,
+    overwrite: bool,
+    saving: Mapping[str, Any],
     directed: Callable[[list[Patch]], list[Patch]],
 ) -> None:
     if not patches:
         raise UnsupportedError("there is nothing to apply", expected="at least one patch")
     path = os.fspath(target)
-    place = check_target(path if output is None else output)
-    refuse_url(place, hint="Write to a local directory, and upload that")
-    location = _own_location(path) if output is None else None
+    refuse_url(check_target(path if output is None else output), hint="Write to this machine, and upload that")
+    location = _location_of(path) if output is None else None
     with ExitStack() as stack:
         base: Any = opened(path, stack)
         steps = directed(opened_patches(patches, stack))
         view = patched(base, steps)
-        texts = next((step.description.new.texts for step in reversed(steps) if step.description.new.texts), None)
-        index = _index(view, texts or texts_of(base))
+        changed = [step.description.new.texts for step in steps if step.description.new.texts]
+        index = _index(view, changed[-1] if changed else texts_of(base))
         _check_pieces(view, index)
-        identities = {file: identity_of(file) for file in _files(base) if not is_remote(file)}
-        if place.endswith(_SUFFIX) and location is None:
-            if output is not None and os.path.lexists(place):
-                refuse_existing(os.path.dirname(place), os.path.basename(place).removesuffix(_SUFFIX), [])
-            write_prepared(prepare(view), place, durable=durable, progress=progress)
-            return
-        directory, base_name, variant = (place, "model", None) if location is None else _names(location)
-        if output is not None:
-            refuse_existing(place, base_name, [])
-
-        def finish(staged: Mapping[str, str]) -> None:
-            refuse_replaced(identities)
-            if output is not None:
-                refuse_existing(place, base_name, [], staged)
-
         options = SaveOptions(
             max_shard_nbytes=2**63 - 1,
             layout=index,
-            base_name=base_name,
-            variant=variant,
             sha256=_has_sha256(base),
-            durable=durable,
-            progress=progress,
-            index_metadata=_index_metadata(base) if index is not None else None,
-            reuse=base if location is not None else None,
-            before_commit=finish,
+            index_metadata=None if index is None else _index_metadata(base),
+            **saving,
         )
-        write_checkpoint(prepare(view), directory, options)
+        if output is not None:
+            _write_new(os.fspath(output), view, base, options, overwrite=overwrite)
+        elif location is not None:
+            _replace(location, view, base, options)
+        else:
+            write_prepared(prepare(view), path, **saving)
 
 
-def _own_location(path: str) -> Location | None:
+def _replace(location: Location, view: LazyTensors, base: Any, options: SaveOptions) -> None:
+    """Write a checkpoint in the place of the one that it is made of."""
+    identities = {file: identity_of(file) for file in (base.path, *base.state_files)}
+    base_name, variant = _names(location)
+    own = msgspec.structs.replace(
+        options,
+        base_name=base_name,
+        variant=variant,
+        reuse=base,
+        before_commit=lambda _: refuse_replaced(identities),
+    )
+    write_checkpoint(prepare(view), location.directory or os.curdir, own)
+
+
+def _write_new(output: str, view: LazyTensors, base: Opened, options: SaveOptions, *, overwrite: bool) -> None:
+    """Write a checkpoint elsewhere."""
+    directory, name = os.path.split(output)
+    is_file = name.endswith(_SUFFIX)
+
+    def refuse_loss(staged: Collection[str] = ()) -> None:
+        if not overwrite and is_file:
+            refuse_existing(directory, name.removesuffix(_SUFFIX), [base])
+        elif not overwrite:
+            refuse_existing(output, options.stem, [base], staged)
+
+    refuse_loss()
+    if is_file:
+        write_prepared(prepare(view), output, durable=options.durable, progress=options.progress)
+    else:
+        write_checkpoint(prepare(view), output, msgspec.structs.replace(options, before_commit=refuse_loss))
+
+
+def _location_of(path: str) -> Location | None:
     """Return the files that are replaced; None for a file whose name is no checkpoint's."""
     kind = find_kind(Place(path)).kind
     if kind is not SAFETENSORS:
@@ -147,12 +172,11 @@ def _own_location(path: str) -> Location | None:
     return locate(path)
 
 
-def _names(location: Location) -> tuple[str, str, str | None]:
-    """Return the directory, base and variant by which a save gives files the names that they have."""
+def _names(location: Location) -> tuple[str, str | None]:
+    """Return the base and the variant by which a save gives files the names that they have."""
     base, _, variant = location.stem.rpartition(".")
     is_variant = bool(base) and location.index in {None, index_names(location.stem)[0]}
-    directory = location.directory or os.curdir
-    return (directory, base, variant) if is_variant else (directory, location.stem, None)
+    return (base, variant) if is_variant else (location.stem, None)
 
 
 def _index(view: LazyTensors, texts: Texts) -> Index | None:
@@ -163,7 +187,9 @@ def _index(view: LazyTensors, texts: Texts) -> Index | None:
     last = max(texts.files.values())
     others = {name: last for name in view if name not in texts.files and name not in texts.splits}
     kept = {name: file for name, file in texts.files.items() if name in view or name in stored}
-    return Index(kept | others, splits=texts.splits)
+    weight_map = kept | others
+    records = {file: ShardRecord(0, NO_DIGEST) for file in weight_map.values()}  # only names count in a layout
+    return Index(weight_map, shards=records, splits=texts.splits)
 
 
 def _check_pieces(view: LazyTensors, index: Index | None) -> None:
@@ -173,10 +199,6 @@ def _check_pieces(view: LazyTensors, index: Index | None) -> None:
         digest = getattr(promised, "digest", None)
         if digest is not None and content_of(view[name]).digest != digest.hex():
             raise IntegrityError(f"tensor `{name}` is not what the patch promises", tensor=name, path=view.path)
-
-
-def _files(base: Opened) -> set[str]:
-    return {base.path, *base.state_files}
 
 
 def _has_sha256(base: Opened) -> bool:

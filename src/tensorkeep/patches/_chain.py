@@ -15,13 +15,13 @@ from tensorkeep.arrays import TensorToWrite
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import IntegrityError, UnsupportedError
-from tensorkeep.parallel import ProgressMeter, parallel_map
+from tensorkeep.parallel import Progress, ProgressMeter, parallel_map
 from tensorkeep.patches._contents import N_THREADS
 from tensorkeep.patches._description import Change, Content, Description, End
 from tensorkeep.patches._open import Checkpoint, opened_patches
 from tensorkeep.patches._patch import Patch
 from tensorkeep.patches._reader import PatchedReader
-from tensorkeep.patches._summary import Summary, write_patch
+from tensorkeep.patches._summary import Summary, refuse_target, write_patch
 from tensorkeep.patches.encoding import (
     BLOCK_LENGTH,
     Delta,
@@ -35,7 +35,14 @@ from tensorkeep.patches.encoding import (
 from tensorkeep.tensors import LazyTensor
 
 
-def chain(patches: Sequence[Checkpoint], path: str | os.PathLike[str], *, durable: bool = True) -> Summary:
+def chain(
+    patches: Sequence[Checkpoint],
+    path: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    durable: bool = True,
+    progress: Progress | None = None,
+) -> Summary:
     """Combine patches that follow each other into one, without the checkpoints between which they lead.
 
         tensorkeep.patches.chain(["110.patch.safetensors", "120.patch.safetensors"], "110-120.patch.safetensors")
@@ -43,17 +50,21 @@ def chain(patches: Sequence[Checkpoint], path: str | os.PathLike[str], *, durabl
     Args:
         patches: Patches in their order: paths, URLs, or open files.
         path: The file to write, or a URL. It appears complete or not at all.
+        overwrite: Whether to replace a file at `path`.
         durable: Whether to wait until the disk has everything (fsync).
+        progress: Called with the bytes of differences added so far and the total, by one thread at a time.
 
     Returns:
         What was written.
 
     Raises:
+        DestinationExistsError: If there is something at `path`, and `overwrite` is false.
         IntegrityError: If a patch does not follow the one before it.
         FormatError: If a patch is malformed, or contradicts itself.
         UnsupportedError: If there are no patches, or one has differences of an unknown dtype.
         TransportError: If something cannot be read or written.
     """
+    refuse_target(path, overwrite=overwrite)
     with ExitStack() as stack:
         steps = opened_patches(patches, stack)
         if not steps:
@@ -64,7 +75,9 @@ def chain(patches: Sequence[Checkpoint], path: str | os.PathLike[str], *, durabl
             for name, change in patch.description.tensors.items():
                 combined[name] = _after(combined.get(name), patch, name, change)
         spool = stack.enter_context(Spool(spool_directory(path)))
-        changes, to_write = _changes({name: one for name, one in combined.items() if one.old != one.new}, spool)
+        changes, to_write = _changes(
+            {name: one for name, one in combined.items() if one.old != one.new}, spool, progress
+        )
         return write_patch(path, _between(steps, changes), to_write, durable=durable)
 
 
@@ -86,13 +99,18 @@ class _Combined(msgspec.Struct, frozen=True, eq=False):
         return Change(self.old, self.new, **names)
 
 
-def _changes(combined: dict[str, _Combined], spool: Spool) -> tuple[dict[str, Change], dict[str, TensorToWrite]]:
+def _changes(
+    combined: dict[str, _Combined], spool: Spool, progress: Progress | None
+) -> tuple[dict[str, Change], dict[str, TensorToWrite]]:
     """Return all changes and the tensors that they need; differences of tensors with several names are one."""
     ends = {name: (one.old, one.new) for name, one in combined.items() if one.deltas}
     firsts = {both: name for name, both in reversed(ends.items())}
     names = list(firsts.values())
-    n_threads, meter = min(len(names), N_THREADS), ProgressMeter(None, 0)
-    sums = parallel_map(lambda name: _sum(combined[name].deltas, spool), names, n_threads=n_threads, meter=meter)
+    n_threads = min(len(names), N_THREADS)
+    meter = ProgressMeter(progress, sum(delta.stored.nbytes for name in names for delta in combined[name].deltas))
+    sums = parallel_map(
+        lambda name: _sum(combined[name].deltas, spool, meter), names, n_threads=n_threads, meter=meter
+    )
     to_write: dict[str, TensorToWrite] = {
         f"delta/{name}": delta.tensor_to_write() for name, delta in zip(names, sums, strict=True)
     }
@@ -165,7 +183,7 @@ def _through(lazy: LazyTensor, deltas: tuple[Delta, ...], content: Content) -> L
     return LazyTensor(lazy.name, TensorEntry(lazy.dtype, lazy.shape, (0, lazy.nbytes)), patched)
 
 
-def _sum(deltas: tuple[Delta, ...], spool: Spool) -> SpooledDelta:
+def _sum(deltas: tuple[Delta, ...], spool: Spool, meter: ProgressMeter) -> SpooledDelta:
     """Add differences, block by block."""
     total = SpooledDelta(spool)
     first = deltas[0]
@@ -176,6 +194,7 @@ def _sum(deltas: tuple[Delta, ...], spool: Spool) -> SpooledDelta:
             delta.apply(words, number * BLOCK_LENGTH)
         found = differences(zeros, words)
         total.add(b"" if found is None else encode(found))
+    meter.add(sum(delta.stored.nbytes for delta in deltas))
     return total
 
 

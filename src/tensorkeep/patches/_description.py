@@ -51,6 +51,10 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
     old_whole: str | None = None
     new_whole: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.old is None and self.new is None:
+            raise ValueError("a tensor that is in neither checkpoint")
+
     @property
     def reversed(self) -> Change:
         """The way back."""

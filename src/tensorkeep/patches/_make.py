@@ -14,7 +14,7 @@ from tensorkeep.parallel import Progress, ProgressMeter, parallel_map
 from tensorkeep.patches._contents import N_THREADS, content_of, contents_of, texts_of
 from tensorkeep.patches._description import Change, Content, Description, End, digest_of_contents
 from tensorkeep.patches._open import Checkpoint, opened
-from tensorkeep.patches._summary import Summary, write_patch
+from tensorkeep.patches._summary import Summary, refuse_target, write_patch
 from tensorkeep.patches.encoding import Spool, SpooledDelta, blocks_of, differences, encode, spool_directory
 from tensorkeep.tensors import LazyTensor, LazyTensors
 
@@ -25,6 +25,7 @@ def make(
     path: str | os.PathLike[str],
     *,
     reversible: bool = False,
+    overwrite: bool = False,
     durable: bool = True,
     progress: Progress | None = None,
 ) -> Summary:
@@ -43,6 +44,7 @@ def make(
         path: The file to write, or a URL. It appears complete or not at all.
         reversible: Whether tensors that are removed, or replaced by others of another dtype or shape, are kept in the
             patch, so that `undo` works. All other changes can be undone in any case.
+        overwrite: Whether to replace a file at `path`.
         durable: Whether to wait until the disk has everything (fsync).
         progress: Called with the bytes compared so far and the total, by one thread at a time.
 
@@ -50,10 +52,12 @@ def make(
         What was written.
 
     Raises:
+        DestinationExistsError: If there is something at `path`, and `overwrite` is false.
         IntegrityError: If a tensor that is compared is damaged, by its digest.
         DtypeError: If safetensors has no such dtype (C32, C128).
         TensorkeepError: If `tensorkeep.open` or `tensorkeep.save` would raise it.
     """
+    refuse_target(path, overwrite=overwrite)
     with ExitStack() as stack:
         before, after = (opened(end, stack) for end in (old, new))
         spool = stack.enter_context(Spool(spool_directory(path)))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from errno import EEXIST
 
 import msgspec
 
 from tensorkeep.arrays import TensorToWrite
+from tensorkeep.errors import DestinationExistsError
 from tensorkeep.patches._description import PATCH_KEY, Description, emit_description
-from tensorkeep.tensors import Sealing, write_tensors
+from tensorkeep.tensors import Sealing, check_target, write_tensors
+from tensorkeep.transport import exists, is_remote
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -30,6 +33,18 @@ class Summary(msgspec.Struct, frozen=True):
     n_removed: int
     nbytes: int
     is_reversible: bool
+
+
+def refuse_target(path: str | os.PathLike[str], *, overwrite: bool) -> None:
+    """Refuse to replace something, unless the caller said so."""
+    target = check_target(path)
+    if not overwrite and (exists(target) if is_remote(target) else os.path.lexists(target)):
+        raise DestinationExistsError(
+            "there is something at the destination, which would be replaced",
+            path=target,
+            found=os.path.basename(target),
+            hint="Choose another path; overwrite=True (--force) replaces it",
+        ).numbered(EEXIST)
 
 
 def write_patch(

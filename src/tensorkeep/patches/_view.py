@@ -11,8 +11,8 @@ from tensorkeep.patches._description import Change, Content, Texts, digest_of_co
 from tensorkeep.patches._patch import Patch
 from tensorkeep.patches._reader import PatchedReader
 from tensorkeep.patches.encoding import n_words_of, word_of
-from tensorkeep.phrases import listed
 from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView
+from tensorkeep.texts import listed
 
 
 def patched(base: LazyTensors, patches: list[Patch]) -> TensorView:

@@ -3,7 +3,7 @@
 - `_groups`: their names, and the groups in which the help shows them.
 - `looking/`: `inspect`, `slice`, `view`.
 - `checking/`: `verify`, `diff`, `scan`. Their exit codes are answers.
-- `writing/`: `convert`, `export`, `reshard`, `merge`, `edit`.
+- `writing/`: `convert`, `export`, `reshard`, `merge`, `edit`, `patch`.
 - `stores/`: `list`, `prune`.
 - `sharing/`: `fetch`, `serve`.
 - `programs/`: `run`, `install-hook`, for programs that import safetensors.

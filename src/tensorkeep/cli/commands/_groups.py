@@ -14,7 +14,7 @@ from tensorkeep.cli.commands.looking import inspect, slice_tensor, view
 from tensorkeep.cli.commands.programs import AS_TYPED, install_hook, run
 from tensorkeep.cli.commands.sharing import fetch, serve
 from tensorkeep.cli.commands.stores import list_steps, prune
-from tensorkeep.cli.commands.writing import convert, edit, export, merge, reshard
+from tensorkeep.cli.commands.writing import convert, edit, export, merge, patch, reshard
 
 
 class Command(NamedTuple):
@@ -44,6 +44,7 @@ GROUPS: Final[dict[str, list[Command]]] = {
         Command("reshard", reshard),
         Command("merge", merge),
         Command("edit", edit),
+        Command("patch", patch),
     ],
     "Steps of a run": [Command("list", list_steps), Command("prune", prune)],
     "Other machines": [Command("fetch", fetch), Command("serve", serve)],

@@ -3,6 +3,7 @@
 - `inspecting/`: headers, values, trees and statistics, as `inspect` shows them.
 - `plans/`: what a read would cost; what each rank would read.
 - `_verify`, `_check`, `_diff`, `_scan`, `_conversion`, `_export`: the results of these commands.
+- `_patched`: the patch that a command wrote.
 - `_written`: the checkpoint that a command wrote.
 - `_access_log`: the requests that a server answered.
 - `_failure`: the error that ended a command.
@@ -14,6 +15,7 @@ from tensorkeep.cli.reports._conversion import Converted
 from tensorkeep.cli.reports._diff import Comparison
 from tensorkeep.cli.reports._export import Exported
 from tensorkeep.cli.reports._failure import Failure
+from tensorkeep.cli.reports._patched import Patched
 from tensorkeep.cli.reports._scan import scan_lines
 from tensorkeep.cli.reports._verify import Status, Verdict
 from tensorkeep.cli.reports._written import Written, read_written
@@ -49,6 +51,7 @@ __all__ = [
     "Exported",
     "Failure",
     "Order",
+    "Patched",
     "Report",
     "Status",
     "Verdict",

@@ -5,12 +5,14 @@
 - `_reshard`: a checkpoint in other shards.
 - `_merge`: several checkpoints in one.
 - `_edit`: metadata and names, in place.
+- `_patch`: what turns one checkpoint into another.
 """
 
 from tensorkeep.cli.commands.writing._convert import convert
 from tensorkeep.cli.commands.writing._edit import edit
 from tensorkeep.cli.commands.writing._export import export
 from tensorkeep.cli.commands.writing._merge import merge
+from tensorkeep.cli.commands.writing._patch import patch
 from tensorkeep.cli.commands.writing._reshard import reshard
 
 __all__ = [
@@ -18,5 +20,6 @@ __all__ = [
     "edit",
     "export",
     "merge",
+    "patch",
     "reshard",
 ]
