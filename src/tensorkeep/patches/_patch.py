@@ -38,11 +38,7 @@ class Patch:
 
     @property
     def reversed(self) -> Patch:
-        """The same patch the other way.
-
-        Raises:
-            RefusedError: If it does not hold all of the old checkpoint.
-        """
+        """The same patch the other way; RefusedError if it does not hold all of the old checkpoint."""
         if not self.description.is_reversible:
             lost = next(n for n, c in self.description.tensors.items() if c.old and not (c.delta or c.old_whole))
             raise RefusedError(

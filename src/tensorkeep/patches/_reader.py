@@ -150,7 +150,7 @@ class PatchedReader(msgspec.Struct, frozen=True, eq=False):
         return words
 
     def _buffers(self) -> Iterator[Buffer]:
-        """Give the bytes of the tensor block by block, a few of which other threads make ahead."""
+        """Give the bytes of the tensor block by block; other threads make a few ahead."""
         n_words = self.base.nbytes // self._word.itemsize
         waiting: deque[Future[Words]] = deque()
         workers = Workers(_N_AHEAD if n_words > BLOCK_LENGTH else 0, "tensorkeep-patch")

@@ -59,7 +59,7 @@ class Delta:
             _within(block, first, last).apply(words[base + first - start : base + last - start], self.way)
 
     def block(self, number: int) -> Differences | None:
-        """Return the differences of one block; None if there are none."""
+        """Return the differences of one block; None if nothing differs."""
         begin, end = self._ends[number : number + 2]
         if begin == end:
             return None

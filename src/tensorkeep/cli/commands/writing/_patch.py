@@ -69,7 +69,7 @@ def patch(
 def _refuse_misuse(action: str, paths: list[str], output: str | None) -> None:
     """Refuse paths that do not fit the action."""
     if action not in _USES:
-        raise typer.BadParameter(f"{action!r} is none of {', '.join(_USES)}", param_hint="'ACTION'")
+        raise typer.BadParameter(f"{action!r} is not one of {', '.join(_USES)}", param_hint="'ACTION'")
     n_paths = {"make": len(paths) == 2, "chain": len(paths) >= 1}.get(action, len(paths) >= 2)
     if not n_paths or (output is None and action in {"make", "chain"}):
         raise typer.BadParameter(f"tensorkeep patch {action} {_USES[action]}", param_hint="'PATH...'")
