@@ -1,0 +1,50 @@
+"""No page of the site is wider than its window: on a phone and on a desk."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.support import ROOT
+from tests.support.browser import running_chromium
+
+WIDTHS = (360, 1280)
+
+TOO_WIDE = """() => {
+    const width = document.documentElement.clientWidth;
+    const scrolls = (box) => box && box !== document.body && (
+        (["auto", "scroll"].includes(getComputedStyle(box).overflowX) && box.getBoundingClientRect().right <= width + 1)
+        || scrolls(box.parentElement));
+    const out = [...document.querySelectorAll(".md-content *, .md-header *, .md-footer *")]
+        .filter((each) => each.getBoundingClientRect().width && each.getBoundingClientRect().right > width + 1)
+        .filter((each) => !scrolls(each.parentElement));
+    return [document.documentElement.scrollWidth - width, ...out.map((each) => each.outerHTML.slice(0, 100))];
+}"""
+"""How many pixels the page can be scrolled to the side, and the elements that are cut off and do not scroll."""
+
+
+@pytest.mark.soak
+def test_no_page_is_wider_than_its_window(tmp_path: Path) -> None:
+    mkdocs = [Path(sys.executable).with_name("mkdocs"), "build", "--strict", "--quiet", "--site-dir", tmp_path]
+    subprocess.run(mkdocs, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, check=True)
+    pages = sorted(tmp_path.rglob("index.html"))
+    faults = []
+    with running_chromium() as browser:
+        for width in WIDTHS:
+            page = browser.new_page(viewport={"width": width, "height": 800})
+            faults += [fault for path in pages for fault in faults_of(page, path, tmp_path, width)]
+
+    assert len(pages) > 80
+    assert faults == []
+
+
+def faults_of(page: Page, path: Path, site: Path, width: int) -> list[str]:
+    page.goto(path.as_uri())
+    excess, *elements = page.evaluate(TOO_WIDE)
+    where = f"{path.parent.relative_to(site)} at {width} px"
+    return [f"{where}: {element}" for element in elements] + ([f"{where}: {excess} px too wide"] if excess > 0 else [])
