@@ -17,11 +17,11 @@ WIDTHS = (360, 1280)
 
 TOO_WIDE = """() => {
     const width = document.documentElement.clientWidth;
+    const fits = (box) => box.getBoundingClientRect().right <= width + 1;
     const scrolls = (box) => box && box !== document.body && (
-        (["auto", "scroll"].includes(getComputedStyle(box).overflowX) && box.getBoundingClientRect().right <= width + 1)
-        || scrolls(box.parentElement));
+        (["auto", "scroll"].includes(getComputedStyle(box).overflowX) && fits(box)) || scrolls(box.parentElement));
     const out = [...document.querySelectorAll(".md-content *, .md-header *, .md-footer *")]
-        .filter((each) => each.getBoundingClientRect().width && each.getBoundingClientRect().right > width + 1)
+        .filter((each) => each.getBoundingClientRect().width && !fits(each))
         .filter((each) => !scrolls(each.parentElement));
     return [document.documentElement.scrollWidth - width, ...out.map((each) => each.outerHTML.slice(0, 100))];
 }"""
@@ -46,5 +46,5 @@ def test_no_page_is_wider_than_its_window(tmp_path: Path) -> None:
 def faults_of(page: Page, path: Path, site: Path, width: int) -> list[str]:
     page.goto(path.as_uri())
     excess, *elements = page.evaluate(TOO_WIDE)
-    where = f"{path.parent.relative_to(site)} at {width} px"
-    return [f"{where}: {element}" for element in elements] + ([f"{where}: {excess} px too wide"] if excess > 0 else [])
+    faults = elements if excess <= 0 else [f"{excess} px too wide", *elements]
+    return [f"{path.parent.relative_to(site)} at {width} px: {fault}" for fault in faults]
