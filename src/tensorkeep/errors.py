@@ -16,6 +16,7 @@
       SelectionError [IndexError]          an index or slice that does not fit the tensor
       DtypeError [TypeError]               a dtype the array library or format does not have
       StateDictMismatchError [RuntimeError]          the checkpoint does not fit the model
+      NotLoadedError [AssertionError]      a model that does not have a checkpoint's values
       StateError [TypeError]               a value that cannot be saved as data
       SharedMemoryError [RuntimeError, ValueError]   tensors share memory, where each needs its own
       TransportError [OSError]             bytes could not be read or written
@@ -55,6 +56,7 @@ __all__ = [
     "IntegrityError",
     "LimitError",
     "MissingDependencyError",
+    "NotLoadedError",
     "PickleError",
     "RangeNotServedError",
     "RefusedError",
@@ -116,7 +118,7 @@ class TensorkeepError(Exception):
         return f"{text}. {self.hint}" if self.hint else text
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (type(self), dict(self.fields()))
+        return _restore, (type(self), dict(self.fields())), self._others()
 
     def fields(self) -> dict[str, str | None]:
         """Return the constructor's arguments by name."""
@@ -135,7 +137,13 @@ class TensorkeepError(Exception):
         Args:
             **changes: New values, by field name.
         """
-        return type(self)(**self.fields() | changes)
+        error = type(self)(**self.fields() | changes)
+        vars(error).update(self._others())
+        return error
+
+    def _others(self) -> dict[str, Any]:
+        """Return the attributes that only a subclass has."""
+        return {name: value for name, value in vars(self).items() if name not in self.fields()}
 
 
 def _bounded(text: str | None) -> str | None:
@@ -240,19 +248,17 @@ class StateDictMismatchError(TensorkeepError, RuntimeError):
         self.unexpected = tuple(unexpected)
         self.mismatched = tuple(mismatched)
 
-    def with_fields(self, **changes: str | None) -> Self:
-        """Return a copy, including its names, with some fields changed."""
-        error = super().with_fields(**changes)
-        error.missing, error.unexpected, error.mismatched = self.missing, self.unexpected, self.mismatched
-        return error
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        restore, arguments = super().__reduce__()
-        return (
-            restore,
-            arguments,
-            {"missing": self.missing, "unexpected": self.unexpected, "mismatched": self.mismatched},
-        )
+class NotLoadedError(TensorkeepError, AssertionError):
+    """A model does not have the values of a checkpoint.
+
+    Attributes:
+        differing: Names of the parameters whose values differ, or that have no data.
+    """
+
+    def __init__(self, message: str | None = "", *, differing: Sequence[str] = (), **fields: str | None) -> None:
+        super().__init__(message, **fields)
+        self.differing = tuple(differing)
 
 
 class StateError(TensorkeepError, TypeError):
@@ -267,8 +273,8 @@ class TransportError(TensorkeepError, OSError):
     """Bytes could not be read or written. `errno` is the number the system gave, or None."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        restore, arguments = super().__reduce__()
-        return restore, arguments, {"errno": self.errno}
+        restore, arguments, others = super().__reduce__()
+        return restore, arguments, others | {"errno": self.errno}
 
     def numbered(self, errno: int | None) -> Self:
         """Set `errno` and return this error.

@@ -3,9 +3,10 @@
     from tensorkeep.torch import load_file, save_file
 
 Names, arguments and results are those of safetensors 0.8 and 0.9, including underscored names that other libraries
-import; docs/compatibility.md lists what is better here. There are four more functions:
+import; docs/compatibility.md lists what is better here. There are more functions:
 
 - `load_into` loads a checkpoint of any number of files into the memory of an existing model.
+- `coverage` says beforehand which bytes go where, and `assert_loaded` afterwards whether they arrived.
 - `load_sharded` does so for a model that is spread over ranks.
 - `capture` and `restore` are for the whole state of a training run.
 """
@@ -44,13 +45,27 @@ with PausedCollector():  # a collection during the import would walk all objects
     from tensorkeep.tensors import near_others
 
 if TYPE_CHECKING:
-    from tensorkeep.models import LoadReport, load_into, load_sharded
+    from tensorkeep.models import (
+        Arrival,
+        Coverage,
+        LoadReport,
+        Unfilled,
+        assert_loaded,
+        coverage,
+        load_into,
+        load_sharded,
+    )
     from tensorkeep.training import capture, restore
 
 __all__ = [
+    "Arrival",
+    "Coverage",
     "LoadReport",
     "TensorSpec",
+    "Unfilled",
+    "assert_loaded",
     "capture",
+    "coverage",
     "deserialize",
     "load",
     "load_file",
@@ -69,8 +84,13 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Arrival": "tensorkeep.models:Arrival",
+    "Coverage": "tensorkeep.models:Coverage",
     "LoadReport": "tensorkeep.models:LoadReport",
+    "Unfilled": "tensorkeep.models:Unfilled",
+    "assert_loaded": "tensorkeep.models:assert_loaded",
     "capture": "tensorkeep.training:capture",
+    "coverage": "tensorkeep.models:coverage",
     "load_into": "tensorkeep.models:load_into",
     "load_sharded": "tensorkeep.models:load_sharded",
     "restore": "tensorkeep.training:restore",

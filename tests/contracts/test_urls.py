@@ -127,6 +127,8 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "tensorkeep.numpy.load_file": lambda url: tensorkeep.numpy.load_file(f"{url}.safetensors"),
     "tensorkeep.torch.load_model": lambda url: tensorkeep.torch.load_model(Layers(), f"{url}.safetensors"),
     "tensorkeep.torch.load_into": lambda url: tensorkeep.torch.load_into(Layers(), url),
+    "tensorkeep.torch.coverage": lambda url: tensorkeep.torch.coverage(Layers(), url),
+    "tensorkeep.torch.assert_loaded": lambda url: tensorkeep.torch.assert_loaded(Layers(), url),
     "tensorkeep.torch.load_sharded": lambda url: tensorkeep.torch.load_sharded(Layers(), url),
     "tensorkeep.torch.restore": lambda url: tensorkeep.torch.restore(url, rng=False),
     "tensorkeep.checkpoint.save_folder": folder,

@@ -9,26 +9,35 @@
 - `_fill_parts`: reading parts of them.
 - `_replace`: new memory for the parameters and buffers of a model.
 - `_apply`: a load plan, applied: this is where the model is written to.
+- `_coverage`: what becomes of each tensor of a checkpoint, as a value.
 - `_load`: `load_into`.
+- `arrival/`: what arrived: `coverage` and `assert_loaded`.
 - `_placement`: the part of a tensor that one rank of a device mesh has. Pure.
 - `_dtensor`: DTensors, of which each rank has a part.
 - `_replicas`: parts that several ranks have alike, read by one of them.
 - `_sharded`: `load_sharded`.
 """
 
+from tensorkeep.models._coverage import Arrival, Coverage, Unfilled
 from tensorkeep.models._fill_parts import PartJob, check_castable, fill_parts
 from tensorkeep.models._load import LoadReport, load_into
 from tensorkeep.models._match import Match, ShapeMismatch, mismatch_error
 from tensorkeep.models._parameters import is_batch_counter
 from tensorkeep.models._sharded import load_sharded
 from tensorkeep.models._ties import equal_loaded, equal_stored, memory_key, tie_conflicts, tie_error
+from tensorkeep.models.arrival import assert_loaded, coverage
 
 __all__ = [
+    "Arrival",
+    "Coverage",
     "LoadReport",
     "Match",
     "PartJob",
     "ShapeMismatch",
+    "Unfilled",
+    "assert_loaded",
     "check_castable",
+    "coverage",
     "equal_loaded",
     "equal_stored",
     "fill_parts",

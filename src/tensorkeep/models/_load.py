@@ -12,11 +12,12 @@ from torch import nn
 
 from tensorkeep.checkpoint import open_checkpoint
 from tensorkeep.models._apply import apply_plan
+from tensorkeep.models._coverage import Coverage, coverage_of, nbytes_of
 from tensorkeep.models._hooks import names_after_hooks
 from tensorkeep.models._match import Match, ShapeMismatch, mismatch_error
-from tensorkeep.models._parameters import state_of
-from tensorkeep.models._plan import make_plan, target_of
-from tensorkeep.models._ties import equal_stored, tie_conflicts, tie_error
+from tensorkeep.models._parameters import ModelState, state_of
+from tensorkeep.models._plan import Plan, Target, make_plan, target_of
+from tensorkeep.models._ties import TieConflict, equal_stored, tie_conflicts, tie_error
 from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView
 from tensorkeep.transport import Openable
 
@@ -38,6 +39,7 @@ class LoadReport(msgspec.Struct, frozen=True):
         left_on_meta: Names of parameters and buffers, saved ones or not, that still have no data (device meta).
         n_tensors: Tensors of the checkpoint that were loaded; tied ones count once.
         nbytes: Their size in bytes in the checkpoint.
+        coverage: What became of each tensor, if it was asked for.
     """
 
     missing: tuple[str, ...]
@@ -46,6 +48,7 @@ class LoadReport(msgspec.Struct, frozen=True):
     left_on_meta: tuple[str, ...]
     n_tensors: int
     nbytes: int
+    coverage: Coverage | None = None
 
     def __repr__(self) -> str:
         facts = [f"{self.n_tensors:,} tensors", f"{self.nbytes:,} bytes"]
@@ -70,6 +73,7 @@ def load_into(
     dtype: Any = None,
     device: Any = None,
     assign: bool = False,
+    report: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> LoadReport:
     """Load a checkpoint into a model, in the memory that the model already has.
@@ -103,6 +107,7 @@ def load_into(
         assign: Whether to put the saved tensors themselves into the model, in the checkpoint's dtype unless `dtype`
             is given. If the file is mapped, nothing is read until it is used. Required for a model on device meta,
             whose parameters are replaced by new objects.
+        report: Whether the result has a `coverage`, which says of each tensor where it went.
         progress: Called every few MiB with the bytes loaded so far and the total.
 
     Returns:
@@ -131,18 +136,13 @@ def load_into(
     """
     with opened(target) as tensors:
         goal = target_of(dtype, device, assign=assign)
-        state = state_of(model)
-        named = renamed_tensors(tensors, key_map, strip_prefix, add_prefix)
-        hooked = names_after_hooks(model, ((name, lazy.shape) for name, lazy in named.items()))
-        available = {new: named[old] for new, old in hooked.items()}
-        noted = noted_names(tensors, key_map, strip_prefix, add_prefix)
-        plan = make_plan(state, available, noted, goal)
+        fit = fitted(model, tensors, goal, key_map=key_map, strip_prefix=strip_prefix, add_prefix=add_prefix)
+        plan = fit.plan
         check_match(plan.match, model, tensors.path, strict=strict, ignore_mismatched=ignore_mismatched)
-        sources = plan.match.sources[: len(state.storages)]  # those of extra state follow
-        tied = zip((storage.names for storage in state.storages), sources, strict=True)
-        conflicts = list(tie_conflicts(tied, available, equal_stored))
+        conflicts = fit.conflicts()
         if conflicts and strict:
             raise tie_error(conflicts, model, tensors.path)
+        coverage = fit.coverage() if report else None
         apply_plan(plan, goal, progress)
     return LoadReport(
         plan.match.missing,
@@ -151,7 +151,60 @@ def load_into(
         tuple(name for name, tensor in chain(model.named_parameters(), model.named_buffers()) if tensor.is_meta),
         len(plan.steps) + len(plan.extras),
         plan.nbytes,
+        coverage,
     )
+
+
+class Fitted(msgspec.Struct, frozen=True, eq=False):
+    """A checkpoint, a model, and how one goes into the other.
+
+    Attributes:
+        model: The model.
+        state: Its parameters and buffers.
+        path: The checkpoint.
+        tensors: Name in the model to tensor.
+        originals: Name in the model to name in the checkpoint.
+        plan: What a load does.
+    """
+
+    model: nn.Module
+    state: ModelState
+    path: str
+    tensors: Mapping[str, LazyTensor]
+    originals: Mapping[str, str]
+    plan: Plan
+
+    def conflicts(self) -> list[TieConflict]:
+        """Find saved tensors that differ from the one that is loaded in their place."""
+        sources = self.plan.match.sources[: len(self.state.storages)]  # then extra state
+        tied = zip((storage.names for storage in self.state.storages), sources, strict=True)
+        return list(tie_conflicts(tied, self.tensors, equal_stored))
+
+    def coverage(self) -> Coverage:
+        """Say what becomes of each tensor."""
+        arrivals, unfilled = coverage_of(self.plan, self.state, self.tensors, self.originals)
+        return Coverage(self.path, type(self.model).__name__, arrivals, unfilled, nbytes_of(self.state))
+
+
+def fitted(
+    model: nn.Module,
+    tensors: LazyTensors,
+    goal: Target,
+    *,
+    key_map: Renaming | None,
+    strip_prefix: str | None,
+    add_prefix: str | None,
+) -> Fitted:
+    """Plan a load, and change nothing."""
+    state = state_of(model)
+    named = renamed_tensors(tensors, key_map, strip_prefix, add_prefix)
+    hooked = names_after_hooks(model, ((name, lazy.shape) for name, lazy in named.items()))
+    available = {new: named[old] for new, old in hooked.items()}
+    before = dict(zip(named, tensors, strict=True))
+    originals = {new: before[old] for new, old in hooked.items()}
+    noted = noted_names(tensors, key_map, strip_prefix, add_prefix)
+    plan = make_plan(state, available, noted, goal)
+    return Fitted(model, state, tensors.path, available, originals, plan)
 
 
 @contextmanager
