@@ -49,8 +49,13 @@ TENSORS = {"w": torch.ones(4)}
 STATE = {"w": torch.ones(4), "step": 1}
 
 
-def manager_of_orbax() -> Any:
-    return importlib.import_module("tensorkeep.integrations.orbax").CheckpointManager
+def orbax() -> Any:
+    return importlib.import_module("tensorkeep.integrations.orbax")
+
+
+def saved_by(checkpointer: Any, path: Any, state: Any) -> None:
+    with checkpointer:
+        checkpointer.save(path, state)
 
 
 def net(*callbacks: Any) -> Any:
@@ -161,7 +166,12 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "accelerate.load_checkpoint_and_dispatch": lambda url: accelerate.load_checkpoint_and_dispatch(
         Layers(), url, device_map={"": "cpu"}, offload_folder=url
     ),
-    "orbax.CheckpointManager": lambda url: manager_of_orbax()(url),
+    "orbax.CheckpointManager": lambda url: orbax().CheckpointManager(url),
+    "orbax.CheckpointManager.restore": lambda url: orbax().CheckpointManager("none").restore(1, directory=url),
+    "orbax.StandardCheckpointer.save": lambda url: saved_by(orbax().StandardCheckpointer(), url, ARRAYS),
+    "orbax.StandardCheckpointer.restore": lambda url: orbax().StandardCheckpointer().restore(url),
+    "orbax.Checkpointer.save": lambda url: saved_by(orbax().Checkpointer(), url, ARRAYS),
+    "orbax.Checkpointer.restore": lambda url: orbax().Checkpointer().restore(url),
     "distributed.TensorkeepWriter": lambda url: dcp.save(
         dict(TENSORS), storage_writer=distributed.TensorkeepWriter(url), no_dist=True
     ),
@@ -185,6 +195,7 @@ REFUSED = {
     "skorch.save_params",
     *(name for name in CALLS if name.startswith("lightning.")),
     "orbax.CheckpointManager",
+    "orbax.CheckpointManager.restore",
     "transformers.from_pretrained",
     "transformers.get_last_checkpoint",
     "transformers.Trainer",

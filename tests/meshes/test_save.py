@@ -13,6 +13,7 @@ import tensorkeep
 from tests.support.meshes import mesh_saves
 from tests.support.meshes.jax_processes import Failed, JaxProcesses, Killed, shared
 from tests.support.remote.fault_server import FaultServer
+from tests.support.remote.s3_bucket import KEYS, Bucket
 from tests.support.soak import SEED, rounds
 
 N_KILLS = rounds(1, 30)
@@ -148,10 +149,20 @@ def test_a_server_sends_each_process_its_shards(two: JaxProcesses, tmp_path: Pat
     assert own <= sent <= 1.1 * own + 2**20  # index and headers, twice
 
 
-def kill_one_while_saving(path: Path, ready: Path, seconds: float, number: int) -> int:
+def test_all_save_to_a_bucket_and_each_loads_its_shards(two: JaxProcesses, alone: JaxProcesses) -> None:
+    with Bucket.served() as bucket:
+        settings = {"AWS_ENDPOINT_URL": bucket.url, "AWS_ALLOW_HTTP": "true"}
+        settings |= {f"AWS_{name.upper()}": value for name, value in KEYS.items()}
+        url = "s3://models/run/step"
+        assert two.run(mesh_saves.save_and_load_in_bucket, url, settings, (4, 1), 3) == ["equal"] * 2
+        assert alone.run(mesh_saves.save_and_load_in_bucket, url, settings, (1, 2), 5) == ["equal"]
+
+
+def kill_one_while_saving(path: Path, ready: Path, seconds: float, number: int, how: str) -> None:
     with JaxProcesses(2, heartbeat_s=2) as processes:
-        processes.run(mesh_saves.save_state, path, (2, 2), 1)
-        processes.start(mesh_saves.save_until_killed, path, (2, 2), str(ready))
+        if how != "store":
+            processes.run(mesh_saves.save_state, path, (2, 2), 1)
+        processes.start(mesh_saves.save_until_killed, path, (2, 2), str(ready), how)
         while not all(ready.with_name(f"{ready.name}-{each}").exists() for each in range(2)):
             time.sleep(0.001)
         time.sleep(seconds)
@@ -159,11 +170,18 @@ def kill_one_while_saving(path: Path, ready: Path, seconds: float, number: int) 
         results = processes.results()
     assert isinstance(results[number], Killed)
     assert isinstance(results[1 - number], Failed | Killed)
-    return mesh_saves.number_in(path)
+    if how != "store":
+        mesh_saves.number_in(path)
+        return
+    store = tensorkeep.CheckpointStore(path)
+    for step in store.steps():
+        assert mesh_saves.number_in(store.path_of(step)) == step
 
 
 @pytest.mark.soak
 def test_a_process_killed_at_any_time_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
     times = random.Random(SEED + 30)
     for number in range(N_KILLS):
-        kill_one_while_saving(tmp_path / "ck", tmp_path / f"ready{number}", times.uniform(0, 0.3), number % 2)
+        how = ("store", "now", "async")[number % 3]
+        ready = tmp_path / f"ready{number}"
+        kill_one_while_saving(tmp_path / how, ready, times.uniform(0, 0.3), number % 2, how)

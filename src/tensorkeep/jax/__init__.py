@@ -6,12 +6,13 @@
     state = tensorkeep.jax.load("step-500.safetensors", like=state)
 
 `save` and `load` keep any pytree in a file or a directory: dicts, lists, named tuples, dataclasses, Flax's
-`TrainState` and `FrozenDict`, states and modules of `flax.nnx`, Optax states. `capture` and `restore` do so for code
-that saves by itself, such as a `CheckpointStore`. `tensorkeep.flax` has the functions of safetensors.flax, for flat
-dicts of arrays.
+`TrainState` and `FrozenDict`, states and modules of `flax.nnx`, Optax states. `CheckpointStore` keeps the steps of a
+run, of one process or of many. `capture` and `restore` are for code that saves by itself. These are not safetensors'
+functions on bytes: `tensorkeep.flax` has those, for flat dicts of arrays.
 
 - `_save`: `save` and `save_async`.
 - `_load`: `load` and `restore`.
+- `_store`: `CheckpointStore`.
 - `trees/`: pytrees as plain nested data, and back.
 """
 
@@ -24,6 +25,7 @@ with tensorkeep.errors.importing(jax="jax"):
 
 from tensorkeep.jax._load import load, restore
 from tensorkeep.jax._save import save, save_async
+from tensorkeep.jax._store import CheckpointStore
 from tensorkeep.jax.trees import capture
 
-__all__ = ["capture", "load", "restore", "save", "save_async"]
+__all__ = ["CheckpointStore", "capture", "load", "restore", "save", "save_async"]

@@ -75,16 +75,21 @@ def load(
 
     def read() -> Any:
         with open_checkpoint(source, framework="jax", backend=backend, verify=verify, engine=engine) as opened:
-            if like is None and shardings is None:
-                framework = None if "jax" in opened.libraries else "jax"
-                return opened.load_state(LoadOptions(framework=framework, progress=progress))
-            tree = opened.tree
-            if like is None:
-                refuse_repeats(tree)
-            template, saved = tree if like is None else like, _saved(opened, tree)
-            return _made(template, saved, shardings, strict=strict, path=opened.path, progress=progress)
+            return read_tree(opened, like, shardings, strict=strict, progress=progress)
 
     return read_consistently(source, read)
+
+
+def read_tree(opened: Opened, like: Any, shardings: Any, *, strict: bool, progress: Progress | None) -> Any:
+    """Read what is open as a pytree."""
+    if like is None and shardings is None:
+        framework = None if "jax" in opened.libraries else "jax"
+        return opened.load_state(LoadOptions(framework=framework, progress=progress))
+    tree = opened.tree
+    if like is None:
+        refuse_repeats(tree)
+    template, saved = tree if like is None else like, _saved(opened, tree)
+    return _made(template, saved, shardings, strict=strict, path=opened.path, progress=progress)
 
 
 def restore(state: Any, like: Any, *, shardings: Any = None, strict: bool = True) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -13,14 +13,11 @@ from tensorkeep.checkpoint import SaveHandle, SaveOptions, save_checkpoint
 from tensorkeep.checkpoint import save_async as save_state_async
 from tensorkeep.jax.trees import capture
 from tensorkeep.layout import parse_size
-from tensorkeep.meshes import save_together, save_together_async, spans_processes
+from tensorkeep.meshes import ALIGNMENT_NBYTES, TIMEOUT_S, save_together, save_together_async, spans_processes
 from tensorkeep.tensors import Ties, check_target, prepare
 from tensorkeep.tensors import save as save_file
 
 _SHARD_SIZE: Final = "5GB"
-
-_ALIGNMENT: Final = 64
-"""Bytes at whose multiples jax shares the memory of a mapped file."""
 
 
 def save(
@@ -32,7 +29,9 @@ def save(
     ties: Ties = "share",
     durable: bool = True,
     progress: Callable[[int, int], None] | None = None,
-    align: int = _ALIGNMENT,
+    align: int = ALIGNMENT_NBYTES,
+    order: Sequence[str] | None = None,
+    timeout_s: float = TIMEOUT_S,
 ) -> None:
     """Save a pytree, complete or not at all; every reader of safetensors finds its arrays by name.
 
@@ -58,6 +57,8 @@ def save(
         progress: Called every few MiB with the bytes written and the total; not if processes save together.
         align: Bytes at whose multiples tensors begin, if their size is one too; see `tensorkeep.save`. With 64, JAX
             shares the memory of a mapped file.
+        order: Names or shell patterns whose tensors come first in each file, in this order; see `tensorkeep.save`.
+        timeout_s: Seconds without a sign of life from any process after which a save together fails.
 
     Raises:
         StateError: If a leaf is not data, such as a function or an object of some class; the message has its path.
@@ -76,10 +77,12 @@ def save(
     state = capture(tree)
     target = check_target(path)
     if _spans_processes(state):
-        options = _options(max_shard_size, metadata=metadata, durable=durable, align=align)
-        save_together(partial(prepare, state, ties=ties), path, options)
+        options = _options(max_shard_size, metadata=metadata, durable=durable, align=align, order=order)
+        save_together(partial(prepare, state, ties=ties), path, options, timeout_s=timeout_s)
     elif target.endswith(".safetensors") and not os.path.isdir(target):
-        save_file(state, path, metadata=metadata, ties=ties, durable=durable, progress=progress, align=align)
+        save_file(
+            state, path, metadata=metadata, ties=ties, durable=durable, progress=progress, align=align, order=order
+        )
     else:
         save_checkpoint(
             state,
@@ -90,6 +93,7 @@ def save(
             durable=durable,
             progress=progress,
             align=align,
+            order=order,
         )
 
 
@@ -101,8 +105,10 @@ def save_async(
     ties: Ties = "share",
     durable: bool = True,
     progress: Callable[[int, int], None] | None = None,
-    align: int = _ALIGNMENT,
+    align: int = ALIGNMENT_NBYTES,
+    order: Sequence[str] | None = None,
     max_waiting: int = 0,
+    timeout_s: float = TIMEOUT_S,
 ) -> SaveHandle:
     """Save a pytree while training continues: its arrays are copied first, and may then be donated.
 
@@ -116,7 +122,9 @@ def save_async(
         durable: Whether to wait until the disk has everything.
         progress: Called with the bytes written and the total, by another thread.
         align: Bytes at whose multiples tensors begin; see `save`.
+        order: Names or shell patterns whose tensors come first in each file; see `save`.
         max_waiting: How many saves may wait, each with its own copy, while another is written.
+        timeout_s: Seconds without a sign of life from any process after which a save together fails.
 
     Returns:
         A handle that says when the save is done and whether it failed; see `tensorkeep.save_async`.
@@ -132,8 +140,10 @@ def save_async(
     """
     state = capture(tree)
     if _spans_processes(state):
-        options = _options(_SHARD_SIZE, metadata=metadata, durable=durable, align=align)
-        return save_together_async(partial(prepare, state, ties=ties), path, options, max_waiting=max_waiting)
+        options = _options(_SHARD_SIZE, metadata=metadata, durable=durable, align=align, order=order)
+        return save_together_async(
+            partial(prepare, state, ties=ties), path, options, max_waiting=max_waiting, timeout_s=timeout_s
+        )
     return save_state_async(
         state,
         path,
@@ -143,6 +153,7 @@ def save_async(
         durable=durable,
         progress=progress,
         align=align,
+        order=order,
     )
 
 

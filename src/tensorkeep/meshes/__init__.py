@@ -2,6 +2,7 @@
 
 - `_regions`: which part of an array each device and process has.
 - `_coordination`: jax's coordination service as a store that the processes of a save share.
+- `_meeting`: where the processes of a job meet, for a save or a decision.
 - `_array_parts`: what this process has of an array, as parts to write.
 - `_save_plan`: what all processes save together, and what this one has of it.
 - `_save`: one save in which all processes take part.
@@ -15,11 +16,15 @@ with tensorkeep.errors.importing(jax="jax"):
     import jax  # noqa: F401
 
 from tensorkeep.meshes._load import load_shards, put
-from tensorkeep.meshes._save import TogetherSave, save_together, save_together_async
+from tensorkeep.meshes._meeting import TIMEOUT_S, decide_together
+from tensorkeep.meshes._save import ALIGNMENT_NBYTES, TogetherSave, save_together, save_together_async
 from tensorkeep.meshes._save_plan import spans_processes
 
 __all__ = [
+    "ALIGNMENT_NBYTES",
+    "TIMEOUT_S",
     "TogetherSave",
+    "decide_together",
     "load_shards",
     "put",
     "save_together",

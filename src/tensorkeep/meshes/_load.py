@@ -15,7 +15,7 @@ from tensorkeep.arrays.elements import known_dtype
 from tensorkeep.arrays.jax.dtypes import array_dtype
 from tensorkeep.arrays.jax.weak import made_weak
 from tensorkeep.meshes._read_regions import TensorPart, read_parts
-from tensorkeep.meshes._regions import devices_of
+from tensorkeep.meshes._regions import region_of, regions_of
 from tensorkeep.parallel import ProgressMeter
 from tensorkeep.tensors import LazyTensor, Region
 
@@ -33,7 +33,6 @@ class _Shards(msgspec.Struct, frozen=True, eq=False):
         lazy: The saved tensor.
         dtype: Of the array.
         sharding: Of the array.
-        devices: Region to the devices of this process that have it.
         reads: What is read: the regions, or one region that consists of all of them.
     """
 
@@ -41,7 +40,6 @@ class _Shards(msgspec.Struct, frozen=True, eq=False):
     lazy: LazyTensor
     dtype: np.dtype[Any]
     sharding: jax.sharding.Sharding
-    devices: dict[Region, list[jax.Device]]
     reads: list[Region]
 
     @property
@@ -55,7 +53,8 @@ def load_shards(
     meter: ProgressMeter | None = None,
 ) -> dict[str, jax.Array]:
     """Load tensors as arrays with the shardings of the same names; parts that several devices have are read once."""
-    wanted = [_shards_of(name, lazy, shardings[name]) for name, lazy in tensors.items()]
+    regions: dict[tuple[Any, tuple[int, ...]], list[Region]] = {}
+    wanted = [_shards_of(name, lazy, shardings[name], regions) for name, lazy in tensors.items()]
     arrays: dict[str, jax.Array] = {}
     for batch in _batches(wanted):
         read = read_parts({
@@ -72,20 +71,28 @@ def load_shards(
     return arrays
 
 
-def _shards_of(name: str, lazy: LazyTensor, sharding: jax.sharding.Sharding) -> _Shards:
+def _shards_of(
+    name: str,
+    lazy: LazyTensor,
+    sharding: jax.sharding.Sharding,
+    regions: dict[tuple[Any, tuple[int, ...]], list[Region]],
+) -> _Shards:
+    """Return what is read of a tensor; of many with one shape and sharding, this is found out once."""
     dtype = array_dtype(lazy.reader.cast_to or known_dtype(name, lazy.entry))
-    devices = devices_of(sharding, lazy.shape, name)
-    return _Shards(name, lazy, dtype, sharding, devices, _joined(devices))
+    key = sharding, lazy.shape
+    if key not in regions:
+        regions[key] = _joined(regions_of(sharding, lazy.shape, name))
+    return _Shards(name, lazy, dtype, sharding, regions[key])
 
 
-def _joined(regions: Mapping[Region, Any]) -> list[Region]:
+def _joined(regions: list[Region]) -> list[Region]:
     """Return regions as one, if they fill it."""
     if len(regions) < 2:
-        return list(regions)
+        return regions
     starts = tuple(map(min, zip(*(region.starts for region in regions), strict=True)))
     stops = tuple(map(max, zip(*(region.stops for region in regions), strict=True)))
     around = Region(starts, stops)
-    return [around] if around.n_elements == sum(region.n_elements for region in regions) else list(regions)
+    return [around] if around.n_elements == sum(region.n_elements for region in regions) else regions
 
 
 def _batches(wanted: list[_Shards]) -> Iterator[list[_Shards]]:
@@ -103,21 +110,19 @@ def _batches(wanted: list[_Shards]) -> Iterator[list[_Shards]]:
 
 def _array_of(shards: _Shards, read: list[npt.NDArray[Any]]) -> jax.Array:
     """Make an array of what was read, on the devices of this process."""
-    content: list[npt.NDArray[Any]] = []
-    places: list[jax.sharding.SingleDeviceSharding] = []
     by_region = dict(zip(shards.reads, read, strict=True))
-    for region, devices in shards.devices.items():
-        part = by_region.get(region)
-        if part is None:
-            ((around, whole),) = by_region.items()
-            part = whole[_index_within(region, around)]
-        content += [part] * len(devices)
-        places += [
-            jax.sharding.SingleDeviceSharding(device, memory_kind=shards.sharding.memory_kind) for device in devices
-        ]
-    return jax.make_array_from_single_device_arrays(
-        shards.lazy.shape, shards.sharding, jax.device_put(content, places), dtype=shards.dtype
-    )
+    shape = shards.lazy.shape
+
+    def part(index: Any) -> npt.NDArray[Any]:
+        region = region_of(index, shape)
+        found = by_region.get(region)
+        if found is not None:
+            return found
+        ((around, whole),) = by_region.items()
+        return whole[_index_within(region, around)]
+
+    array: jax.Array = jax.make_array_from_callback(shape, shards.sharding, part, dtype=shards.dtype)
+    return array
 
 
 def _index_within(region: Region, around: Region) -> tuple[slice, ...]:
@@ -130,7 +135,11 @@ def _index_within(region: Region, around: Region) -> tuple[slice, ...]:
 
 def put(value: Any, placement: jax.sharding.Sharding | jax.Device) -> jax.Array:
     """Put an array that every process has whole where it is to be, perhaps on devices of all processes."""
-    if isinstance(placement, jax.Device) or placement.is_fully_addressable:
+    if isinstance(placement, jax.Device):
+        placement = jax.sharding.SingleDeviceSharding(placement)
+    if _is_there(value, placement):  # what device_put does, in a fraction of the time
+        return jax.make_array_from_single_device_arrays(value.shape, placement, [value])
+    if placement.is_fully_addressable:
         moved: jax.Array = jax.device_put(value, placement)
         return moved
     if jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
@@ -142,6 +151,15 @@ def put(value: Any, placement: jax.sharding.Sharding | jax.Device) -> jax.Array:
     array = jax.make_array_from_callback(whole.shape, placement, whole.__getitem__)
     weak: jax.Array = made_weak(array) if getattr(value, "weak_type", False) else array
     return weak
+
+
+def _is_there(value: Any, placement: jax.sharding.Sharding) -> bool:
+    """Say whether an array is on the only device of its placement, so that it can be used as it is."""
+    if not isinstance(placement, jax.sharding.SingleDeviceSharding) or not isinstance(value, jax.Array):
+        return False
+    return value.sharding == placement and not (
+        value.weak_type or jax.numpy.issubdtype(value.dtype, jax.dtypes.extended)
+    )
 
 
 def _replicated(sharding: Any) -> Any:

@@ -25,15 +25,12 @@ def owners_of(sharding: Any, shape: tuple[int, ...]) -> dict[Region, tuple[int, 
     return {region: tuple(sorted(owners[region])) for region in sorted(owners)}
 
 
-def devices_of(sharding: jax.sharding.Sharding, shape: tuple[int, ...], name: str) -> dict[Region, list[jax.Device]]:
-    """Return each region that devices of this process have to these devices."""
+def regions_of(sharding: jax.sharding.Sharding, shape: tuple[int, ...], name: str) -> list[Region]:
+    """Return the regions of an array that devices of this process have, each once."""
     try:
         indices: Mapping[Any, Any] = sharding.addressable_devices_indices_map(shape)
     except (ValueError, IndexError) as error:  # a dimension that the mesh does not divide, or that is not there
         raise UnsupportedError(
             f"tensor `{name}` cannot be sharded like this", tensor=name, found=f"shape {list(shape)}: {error}"
         ) from None
-    devices: dict[Region, list[jax.Device]] = {}
-    for device, index in indices.items():
-        devices.setdefault(region_of(index, shape), []).append(device)
-    return devices
+    return list(dict.fromkeys(region_of(index, shape) for index in indices.values()))

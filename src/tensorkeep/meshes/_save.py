@@ -12,32 +12,26 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import count
 from typing import Final
 
-import jax
 import msgspec
 
-from tensorkeep.checkpoint import RankSave, Rendezvous, SaveHandle, SaveOptions, refuse_file_name, save_in_background
+from tensorkeep.checkpoint import RankSave, SaveHandle, SaveOptions, refuse_file_name, save_in_background
 from tensorkeep.errors import StateError
-from tensorkeep.meshes._coordination import CoordinationService
+from tensorkeep.meshes._meeting import TIMEOUT_S, meet
 from tensorkeep.meshes._save_plan import SharedPlan, Sums, plan_together
 from tensorkeep.tensors import Prepared, check_target
 from tensorkeep.transport import is_remote
 
-TIMEOUT_S: Final = 300.0
-"""Seconds without a sign of life from any process after which a save fails."""
-
-_numbers = count()
-"""Numbers of the saves of this process; all processes begin the same saves in the same order."""
+ALIGNMENT_NBYTES: Final = 64
+"""Bytes at whose multiples jax shares the memory of a mapped file."""
 
 
 class TogetherSave:
     """A save as this process takes part in it. Made in the order of the saves, by the calling thread."""
 
     def __init__(self, make: Callable[[], Prepared], *, timeout_s: float = TIMEOUT_S) -> None:
-        self._store = CoordinationService(f"tensorkeep/{next(_numbers)}")
-        self._ranks = Rendezvous(self._store, jax.process_index(), jax.process_count(), timeout_s)
+        self._store, self._ranks = meet(timeout_s)
         self._save: RankSave | None = None
         with self._telling():
             self._plan = plan_together(make())
@@ -55,11 +49,11 @@ class TogetherSave:
 
         def run(copied: Prepared) -> None:
             self._plan = self._plan.with_content(copied.to_write)
-            self.run(coordinate, options)
+            self.run(coordinate, options, path)
 
         return save_in_background(self._plan.content, run, path=path, place=place or path, max_waiting=max_waiting)
 
-    def run(self, coordinate: Callable[[Prepared], None], options: SaveOptions) -> None:
+    def run(self, coordinate: Callable[[Prepared], None], options: SaveOptions, path: str) -> None:
         """Take part; on the first process, `coordinate` is called, which calls `write`."""
         ranks, plan = self._ranks, self._plan
         with self._telling():
@@ -68,8 +62,7 @@ class TogetherSave:
                 self._compare()
                 coordinate(plan.prepared)
             else:
-                # Only the first process opens the destination, so any path does here.
-                self._save = RankSave("", None, options)
+                self._save = RankSave(path, None, options)
                 assignment = ranks.get(f"assignment/{ranks.rank}")
                 results = self._save.stage(plan.parts, assignment, ranks)
                 ranks.put(f"results/{ranks.rank}", msgspec.msgpack.encode(results))
@@ -134,20 +127,31 @@ def _difference(plan: SharedPlan, theirs: Sums, rank: int) -> StateError:
     )
 
 
-def save_together(make: Callable[[], Prepared], path: str | os.PathLike[str], options: SaveOptions) -> None:
+def save_together(
+    make: Callable[[], Prepared],
+    path: str | os.PathLike[str],
+    options: SaveOptions,
+    *,
+    timeout_s: float = TIMEOUT_S,
+) -> None:
     """Save a state of arrays over several processes to a directory; called by all processes."""
     refuse_file_name(directory := check_target(path))
-    save = TogetherSave(make)
-    save.run(partial(save.write, path=directory, options=options), options)
+    save = TogetherSave(make, timeout_s=timeout_s)
+    save.run(partial(save.write, path=directory, options=options), options, directory)
 
 
 def save_together_async(
-    make: Callable[[], Prepared], path: str | os.PathLike[str], options: SaveOptions, *, max_waiting: int = 0
+    make: Callable[[], Prepared],
+    path: str | os.PathLike[str],
+    options: SaveOptions,
+    *,
+    max_waiting: int = 0,
+    timeout_s: float = TIMEOUT_S,
 ) -> SaveHandle:
     """Copy what this process writes, and save it in the background; called by all processes."""
     refuse_file_name(target := check_target(path))
     if not is_remote(target):
         target = os.path.join(os.getcwd(), target)
-    save = TogetherSave(make)
+    save = TogetherSave(make, timeout_s=timeout_s)
     coordinate = partial(save.write, path=target, options=options)
     return save.in_background(coordinate, options, path=target, max_waiting=max_waiting)

@@ -20,7 +20,7 @@
 from tensorkeep.store._layout import group_tensors
 from tensorkeep.store._loading import DamagedStepWarning
 from tensorkeep.store._newest import DamagedCheckpointWarning, load_newest_whole
-from tensorkeep.store._record import StepRecord
+from tensorkeep.store._record import StepRecord, read_record
 from tensorkeep.store._retention import Retention, best_steps
 from tensorkeep.store._rules import RetentionWarning
 from tensorkeep.store._rules_file import RULES_NAME
@@ -44,5 +44,6 @@ __all__ = [
     "group_tensors",
     "is_store",
     "load_newest_whole",
+    "read_record",
     "recorded_rules",
 ]

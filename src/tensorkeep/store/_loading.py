@@ -5,15 +5,23 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from functools import partial
+from typing import Final, Literal, TypeVar
+
+import msgspec
 
 from tensorkeep.checkpoint import verify
 from tensorkeep.errors import IntegrityError, SourceChangedError, SourceMissingError, TensorkeepError
-from tensorkeep.kinds import LoadOptions, OpenOptions, refuse
+from tensorkeep.kinds import OpenOptions, refuse
 from tensorkeep.kinds.safetensors import Checkpoint, read_index
 from tensorkeep.parallel import Progress
+from tensorkeep.store._names import check_step, step_name
 from tensorkeep.store._newest import DamagedCheckpointWarning, load_newest_whole
+from tensorkeep.store._rules import Rules
+from tensorkeep.store._step_errors import best_path, check_step_argument, listing_steps
 from tensorkeep.store._steps import Step, StepReader, open_step
+
+T = TypeVar("T")
 
 _ATTEMPTS: Final = 50
 """How often a step is read again because it was replaced or removed meanwhile."""
@@ -23,12 +31,46 @@ class DamagedStepWarning(DamagedCheckpointWarning):
     """The newest step is damaged, and an older one was loaded instead."""
 
 
-def load_step(path: str, opening: OpenOptions, loading: LoadOptions, *, checks: bool) -> Any:
-    """Load a step, and verify it first if `checks`."""
+class StepLoader(msgspec.Struct, frozen=True):
+    """Reads the steps of a store.
+
+    Attributes:
+        root: The directory of the store.
+        steps: Its steps.
+        rules: Which of them is the best.
+    """
+
+    root: str
+    steps: StepReader
+    rules: Rules
+
+    def load(
+        self,
+        step: int | Literal["latest", "best"],
+        opening: OpenOptions,
+        read: Callable[[Checkpoint], T],
+        *,
+        checks: bool,
+        progress: Progress | None = None,
+    ) -> T:
+        """Return what a function reads of a step, which is verified first if `checks`."""
+        load = partial(_load_step, opening=opening, read=read, checks=checks, progress=progress)
+        if step == "latest":
+            return _load_newest(self.steps, load)
+        if step != "best":
+            check_step_argument(step, self.steps)
+            with listing_steps(self.steps):
+                return load(os.path.join(self.root, step_name(check_step(step))))
+        return _load_best(lambda: best_path(self.steps, self.rules.current()), load)
+
+
+def _load_step(
+    path: str, opening: OpenOptions, read: Callable[[Checkpoint], T], *, checks: bool, progress: Progress | None
+) -> T:
     for _ in range(_ATTEMPTS):
         with open_step(path, opening) as opened:
-            if not checks or _is_as_saved(opened, path, loading.progress):
-                return opened.load_state(loading)
+            if not checks or _is_as_saved(opened, path, progress):
+                return read(opened)
     raise SourceChangedError("the step keeps being replaced", path=path)
 
 
@@ -52,7 +94,7 @@ def _is_as_saved(opened: Checkpoint, path: str, progress: Progress | None) -> bo
     return True
 
 
-def load_newest(steps: StepReader, load: Callable[[str], Any]) -> Any:
+def _load_newest(steps: StepReader, load: Callable[[str], T]) -> T:
     """Load the whole step that was saved last."""
     by_path: dict[str, Step] = {}
     damaged: list[int] = []
@@ -62,7 +104,7 @@ def load_newest(steps: StepReader, load: Callable[[str], Any]) -> Any:
         by_path.update((step.path, step) for step in steps.newest_first() if _is_candidate(step))
         return list(by_path)
 
-    def load_whole(path: str) -> Any:
+    def load_whole(path: str) -> T:
         step = by_path[path]
         if step.condition != "whole":
             raise IntegrityError(step.problem or "")
@@ -76,7 +118,7 @@ def load_newest(steps: StepReader, load: Callable[[str], Any]) -> Any:
         warnings.warn(
             f"step {step.step} is not as it was saved, and an older one is tried: {problem}",
             DamagedStepWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
 
     found = load_newest_whole(newest_first, load_whole, on_damage, (IntegrityError, SourceMissingError))
@@ -89,7 +131,7 @@ def load_newest(steps: StepReader, load: Callable[[str], Any]) -> Any:
     return found[1]
 
 
-def load_best(path_of_best: Callable[[], str], load: Callable[[str], Any]) -> Any:
+def _load_best(path_of_best: Callable[[], str], load: Callable[[str], T]) -> T:
     """Load the best step; if another process removes it meanwhile, because of a better one, that one."""
     while True:
         path = path_of_best()

@@ -13,6 +13,7 @@ import msgspec
 from tensorkeep.arrays import TensorToWrite
 from tensorkeep.checkpoint import SaveOptions, write_checkpoint
 from tensorkeep.errors import SourceMissingError, TensorkeepError, as_transport_error
+from tensorkeep.formats.safetensors import Arrangement
 from tensorkeep.kinds import OpenOptions
 from tensorkeep.kinds.safetensors import Checkpoint
 from tensorkeep.layout import Index, shard_name
@@ -41,6 +42,7 @@ class StepWriter(msgspec.Struct, frozen=True):
         rules: Which steps are kept.
         max_shard_nbytes: Largest number of bytes of tensors in one file.
         durable: Whether saves wait until data is on the disk.
+        arrangement: Where tensors go in each file.
     """
 
     root: str
@@ -48,6 +50,7 @@ class StepWriter(msgspec.Struct, frozen=True):
     rules: Rules
     max_shard_nbytes: int
     durable: bool
+    arrangement: Arrangement
 
     def write(
         self, prepared: Prepared, record: StepRecord, options: Mapping[str, Any], write: Write = write_checkpoint
@@ -77,6 +80,8 @@ class StepWriter(msgspec.Struct, frozen=True):
                 max_shard_nbytes=self.max_shard_nbytes,
                 layout=_layout(prepared.to_write, older, self.max_shard_nbytes),
                 durable=self.durable,
+                align=self.arrangement.align,
+                order=self.arrangement.order,
                 index_metadata=record_members(record),
                 reuse=older[0] if older else None,
                 **options,

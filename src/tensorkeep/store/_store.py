@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Literal
 
 from msgspec import UNSET, UnsetType
 
 from tensorkeep.checkpoint import SaveHandle, save_in_background
+from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES, Arrangement
 from tensorkeep.kinds import LoadOptions, OpenOptions
 from tensorkeep.kinds.safetensors import Checkpoint
 from tensorkeep.layout import parse_size
 from tensorkeep.parallel import Progress
 from tensorkeep.state import Classes
 from tensorkeep.store._html import steps_html
-from tensorkeep.store._loading import load_best, load_newest, load_step
+from tensorkeep.store._loading import StepLoader
 from tensorkeep.store._names import check_step, step_name
 from tensorkeep.store._record import StepRecord, metrics_of, read_record, time_text
 from tensorkeep.store._removal import outdated, remove_all, remove_step
@@ -25,12 +26,9 @@ from tensorkeep.store._retention import Mode
 from tensorkeep.store._root import require_store, resolve_root
 from tensorkeep.store._rules import GivenRules, Rules
 from tensorkeep.store._saving import StepWriter
-from tensorkeep.store._step_errors import best_path, check_step_argument, listing_steps
+from tensorkeep.store._step_errors import listing_steps
 from tensorkeep.store._steps import StepListing, StepReader, latest_of, measure, open_step, whole_metrics
 from tensorkeep.tensors import Prepared, Selector, Ties, prepare
-
-_FRAMEWORK: Final = "numpy"
-"""Default array library."""
 
 
 class CheckpointStore:
@@ -61,6 +59,8 @@ class CheckpointStore:
         prune: Whether the rules given here replace the recorded ones even if that removes steps.
         max_shard_size: Largest size of a file: a number of bytes, or text such as `"512MB"`.
         durable: Whether saves wait until data is on the disk (fsync), so that even a power cut cannot lose it.
+        align: Bytes at whose multiples tensors begin, if their size is one too; see `tensorkeep.save`. None: 8.
+        order: Names or shell patterns whose tensors come first in each file, in this order; see `tensorkeep.save`.
 
     Raises:
         UnsupportedError: If an argument is invalid, or `root` is a URL.
@@ -71,6 +71,8 @@ class CheckpointStore:
         >>> path = store.save(500, {"w": numpy.eye(2)}, {"loss": 0.25})
         >>> state = store.load("best")
     """
+
+    _ALIGNMENT_NBYTES: ClassVar[int] = ALIGNMENT_NBYTES
 
     def __init__(
         self,
@@ -84,12 +86,17 @@ class CheckpointStore:
         prune: bool = False,
         max_shard_size: int | str = "512MB",
         durable: bool = True,
+        align: int | None = None,
+        order: Sequence[str] | None = None,
     ) -> None:
         self._root = resolve_root(root)
         given = GivenRules(keep_last, keep_best, keep_every, monitor, mode)
         self._rules = Rules(self._root, given, prunes=prune, durable=durable)
         self._steps = StepReader(self._root)
-        self._writer = StepWriter(self._root, self._steps, self._rules, parse_size(max_shard_size), durable)
+        arrangement = Arrangement.of(self._ALIGNMENT_NBYTES if align is None else align, order)
+        nbytes = parse_size(max_shard_size)
+        self._writer = StepWriter(self._root, self._steps, self._rules, nbytes, durable, arrangement)
+        self._loader = StepLoader(self._root, self._steps, self._rules)
 
     @property
     def root(self) -> str:
@@ -176,8 +183,7 @@ class CheckpointStore:
                 the handle.
         """
         record = self._record(step, metrics)
-        copied = None if metadata is None else dict(metadata)
-        options = {"metadata": copied, "sha256": sha256, "progress": progress}
+        options = {"metadata": metadata and dict(metadata), "sha256": sha256, "progress": progress}
 
         def write(prepared: Prepared) -> None:
             self._writer.write(prepared, record, options)
@@ -344,16 +350,10 @@ class CheckpointStore:
             MissingDependencyError: If the library that tensors were saved from is not installed.
             TransportError: If it cannot be read.
         """
-        opening = OpenOptions(framework or _FRAMEWORK, device)
         loading = LoadOptions(only, classes, ties, framework, device, progress=progress)
-        load = partial(load_step, opening=opening, loading=loading, checks=verify)
-        if step == "latest":
-            return load_newest(self._steps, load)
-        if step != "best":
-            check_step_argument(step, self._steps)
-            with listing_steps(self._steps):
-                return load(self.path_of(step))
-        return load_best(lambda: best_path(self._steps, self._rules.current()), load)
+        read = partial(Checkpoint.load_state, options=loading)
+        opening = OpenOptions(framework or "numpy", device)
+        return self._loader.load(step, opening, read, checks=verify, progress=progress)
 
     def remove(self, step: int) -> None:
         """Remove a step, whatever the rules say. Processes that have it open can still read it.

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import tensorkeep
@@ -57,8 +60,38 @@ def test_what_cannot_be_done_is_said(alone: JaxProcesses, tmp_path: Path) -> Non
     starts = [text.split(": ")[0] for text in said]
     assert starts == [
         *("SourceMissingError", "RefusedError", "UnsupportedError", "SourceMissingError"),
-        *("StateDictMismatchError", "SourceMissingError", "UnsupportedError", "None"),
+        *("StateDictMismatchError", "SourceMissingError", *["UnsupportedError"] * 8),
+        *("StateError", *["UnsupportedError"] * 6, "AttributeError", "None"),
     ]
+
+
+def test_every_argument_of_orbax_is_taken(alone: JaxProcesses) -> None:
+    assert alone.run(manager_runs.signatures) == [[]]
+
+
+def test_arguments_do_what_they_say(alone: JaxProcesses, tmp_path: Path) -> None:
+    (said,) = alone.run(manager_runs.arguments, str(tmp_path / "run"))
+
+    assert said.pop("leaves") == (np.ndarray, "bfloat16", 1)
+    assert said == {
+        "directory": True,
+        "step": ({"by": "me"}, {"loss": 0.5}, "ShapeDtypeStruct(shape=(), dtype=int32)"),
+        "run": {"run": 7},
+        "run later": {"run": 7},
+        "with arguments": True,
+        "elsewhere": True,
+        "part": ["step"],
+    }
+
+
+@pytest.mark.parametrize("program", [manager_runs.items, manager_runs.paths])
+def test_programs_without_a_manager_or_arguments_do_the_same(
+    alone: JaxProcesses, tmp_path: Path, program: Callable[[str, str], dict[str, Any]]
+) -> None:
+    (orbax,) = alone.run(program, ORBAX, str(tmp_path / "orbax"))
+    (ours,) = alone.run(program, OURS, str(tmp_path / "ours"))
+
+    assert ours == orbax
 
 
 def test_two_processes_save_steps_together(tmp_path: Path) -> None:

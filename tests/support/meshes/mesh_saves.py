@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -187,11 +189,17 @@ def save_differing(path: Any, shape: tuple[int, int], what: str) -> str:
     return "saved"
 
 
-def save_until_killed(path: Any, shape: tuple[int, int], ready: str) -> None:
-    """Save one state after another."""
+def save_until_killed(path: Any, shape: tuple[int, int], ready: str, how: str) -> None:
+    """Save one state after another: to a path, now or in the background, or as the steps of a store."""
+    store = tensorkeep.jax.CheckpointStore(path, durable=False) if how == "store" else None
     Path(f"{ready}-{jax.process_index()}").touch()
     for number in range(2, 1000):
-        save_state(path, shape, number)
+        if store is not None:
+            store.save_async(number, state_on(mesh_of(*shape), number))
+        elif how == "async":
+            tensorkeep.jax.save_async(state_on(mesh_of(*shape), number), path, durable=False)
+        else:
+            save_state(path, shape, number)
 
 
 def number_in(path: Any) -> int:
@@ -253,3 +261,39 @@ def load_tree(path: Any, shape: tuple[int, int], number: int) -> str:
                 assert one.sharding == (shardings or other.sharding)
                 assert bool(jax.numpy.all(one == other))
     return "equal"
+
+
+def save_and_load_in_bucket(url: str, settings: dict[str, str], shape: tuple[int, int], number: int) -> str:
+    os.environ.update(settings)
+    save_tree(url, shape, number)
+    save_tree(url, shape, number + 1, "in the background")
+    return load_tree(url, shape[::-1], number + 1)
+
+
+def save_steps(path: Any, shape: tuple[int, int], in_background: bool) -> list[int]:
+    """Save four steps, of which the second is the best; return those that are kept."""
+    mesh = mesh_of(*shape)
+    store = tensorkeep.jax.CheckpointStore(path, keep_last=2, keep_best=1, monitor="loss", durable=False)
+    for step, loss in enumerate([3.0, 1.0, 2.0, 4.0]):
+        if in_background:
+            store.save_async(step, train_state(mesh, step), {"loss": loss}, metadata={"by": "test"}).result(60)
+        else:
+            store.save(step, train_state(mesh, step), {"loss": loss}, metadata={"by": "test"}, timeout_s=60)
+    return store.steps()
+
+
+def restore_steps(path: Any, shape: tuple[int, int]) -> list[int]:
+    """Restore the last, the best and another step onto a mesh; return the epochs that they say."""
+    mesh = mesh_of(*shape)
+    store = tensorkeep.jax.CheckpointStore(path)
+    epochs = []
+    for step in ("latest", "best", 2):
+        with warnings.catch_warnings(action="ignore"):
+            restored = store.restore(step, like=abstract_state(mesh))
+        wanted = train_state(mesh, restored.epoch)
+        for one, other in zip(jax.tree.leaves(restored), jax.tree.leaves(wanted), strict=True):
+            if isinstance(one, jax.Array):
+                assert one.sharding == other.sharding
+                assert bool(jax.numpy.all(one == other))
+        epochs.append(restored.epoch)
+    return epochs

@@ -1,30 +1,37 @@
-"""What arguments of orbax or of `args` mean: by the names of their classes, so that orbax need not be installed."""
+"""What is saved and restored for arguments of orbax or of `args`.
+
+Classes are known by their names, so that orbax need not be installed.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import jax
 import msgspec
+import numpy as np
 
-from tensorkeep.errors import UnsupportedError
+from tensorkeep.dtypes import BY_NAME
+from tensorkeep.errors import FormatError, SourceMissingError, UnsupportedError
 from tensorkeep.integrations.orbax.args import Composite
-from tensorkeep.jax import capture
+from tensorkeep.jax import capture, restore
+from tensorkeep.kinds import Opened
+from tensorkeep.tensors import LazyTensor
+
+T = TypeVar("T")
+
+_ITEMS: Final = "orbax.items"
+"""Key of metadata with the names of the items of a checkpoint, as JSON; one without it is one item."""
 
 
-class Wanted(msgspec.Struct, frozen=True):
-    """What is restored of one item.
-
-    Attributes:
-        like: The template; None for what was saved.
-        shardings: Where arrays go; None for where the template's are.
-        strict: Whether to refuse what only the checkpoint has.
-    """
-
-    like: Any = None
-    shardings: Any = None
-    strict: bool = True
+def state_to_save(args: Any) -> tuple[Any, dict[str, str]]:
+    """Return what arguments save as plain nested data, and metadata with the names of the items."""
+    items = items_of(args)
+    if items is None:
+        return _captured(args), {}
+    return {name: _captured(item) for name, item in items.items()}, {_ITEMS: json.dumps(list(items))}
 
 
 def items_of(args: Any) -> Mapping[str, Any] | None:
@@ -34,36 +41,93 @@ def items_of(args: Any) -> Mapping[str, Any] | None:
     return dict(args.items()) if _kind_of(args) == "Composite" else None
 
 
-def captured(args: Any) -> Any:
-    """Return what an argument saves, as plain nested data."""
-    kind = _kind_of(args)
-    if kind in {"StandardSave", "PyTreeSave"}:
-        return capture(args.item)
-    if kind == "JsonSave":
-        return args.item
-    raise _unknown(args, "StandardSave, PyTreeSave, JsonSave or a Composite of these")
+def names_in(opened: Opened) -> list[str] | None:
+    """Return the names of the items of a checkpoint, or None if there is one without a name."""
+    names = metadata_in(opened, _ITEMS, list[str])
+    if names is not None and not (isinstance(opened.tree, dict) and opened.tree.keys() >= set(names)):
+        raise FormatError("there are names of items that it does not have", path=opened.path)
+    return names
 
 
-def wanted(args: Any) -> Wanted:
-    """Return what an argument restores."""
+def metadata_in(opened: Opened, key: str, kind: type[T]) -> T | None:
+    """Return what JSON in the metadata says, if it is there."""
+    text = (opened.metadata or {}).get(key)
+    try:
+        return None if text is None else msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise FormatError(f"metadata {key!r} is damaged", path=opened.path, found=str(error)) from None
+
+
+def restore_items(opened: Opened, args: Any) -> Any:
+    """Restore what arguments ask for; several items as a `Composite`."""
+    names, asked = names_in(opened), items_of(args)
+    if names is None:
+        if asked is not None:
+            raise _missing_item(list(asked), ["one without a name"], opened.path)
+        return restore_item(opened.tree, args)
+    chosen = dict.fromkeys(names) if args is None else asked
+    if chosen is None or not chosen.keys() <= set(names):
+        raise _missing_item(list(chosen or ["one without a name"]), names, opened.path)
+    return Composite(**{name: restore_item(opened.tree[name], item) for name, item in chosen.items()})
+
+
+def restore_item(tree: Any, args: Any) -> Any:
+    """Restore one item from what was saved."""
     kind = _kind_of(args)
     if args is None or kind == "JsonRestore":
-        return Wanted()
+        return _restored(tree, None, None, strict=True)
     if kind == "StandardRestore":
+        if getattr(args, "support_layout", False):
+            raise UnsupportedError("layouts of arrays on devices are not restored", expected="support_layout=False")
         shardings = args.fallback_sharding if args.item is None else None
-        return Wanted(args.item, shardings, args.strict)
+        return _restored(tree, args.item, shardings, strict=args.strict)
     if kind == "PyTreeRestore":
-        if getattr(args, "transforms", None) is not None:
+        if getattr(args, "transforms", None) or getattr(args, "legacy_transform_fn", None) is not None:
             raise UnsupportedError("transforms are not applied", hint="Restore first, then change the tree")
-        return Wanted(args.item, _shardings_of(args.restore_args), not args.partial_restore)
+        # With orbax, an empty dict of transforms drops what only the checkpoint has.
+        is_partial = args.partial_restore or getattr(args, "transforms", None) is not None
+        restored = _restored(tree, args.item, _shardings_of(args.restore_args), strict=not is_partial)
+        return _as_asked(restored, args.restore_args)
     raise _unknown(args, "StandardRestore, PyTreeRestore, JsonRestore or a Composite of these")
+
+
+def _captured(args: Any) -> Any:
+    """Return what an argument saves, as plain nested data."""
+    kind = _kind_of(args)
+    if kind == "JsonSave":
+        return args.item
+    if kind not in {"StandardSave", "PyTreeSave"}:
+        raise _unknown(args, "StandardSave, PyTreeSave, JsonSave or a Composite of these")
+    if getattr(args, "custom_metadata", None) is not None:
+        raise UnsupportedError(
+            "metadata belongs to a step, not to an item", hint="Pass custom_metadata= to save, beside args="
+        )
+    leaves = jax.tree.leaves(getattr(args, "save_args", None), is_leaf=lambda leaf: hasattr(leaf, "aggregate"))
+    if any(getattr(leaf, "dtype", None) is not None for leaf in leaves):
+        raise UnsupportedError("leaves are saved as they are", found="save_args with a dtype", hint="Cast them first")
+    return capture(args.item)
+
+
+def _restored(tree: Any, like: Any, shardings: Any, *, strict: bool) -> Any:
+    if like is None:
+        like = tree if shardings is not None else jax.tree.map(_as_saved, tree, is_leaf=_is_lazy)
+    return restore(tree, like, shardings=shardings, strict=strict)
+
+
+def _as_saved(leaf: Any) -> Any:
+    """Return a template for a leaf: NumPy's arrays stay NumPy's, as they may have dtypes that JAX lacks."""
+    if not _is_lazy(leaf) or leaf.library != "numpy":
+        return leaf
+    return np.broadcast_to(np.empty((), jax.numpy.dtype(BY_NAME[leaf.dtype].numpy)), leaf.shape)
+
+
+def _is_lazy(leaf: Any) -> bool:
+    return isinstance(leaf, LazyTensor)
 
 
 def _shardings_of(restore_args: Any) -> Any:
     """Return a tree of shardings, if there is one."""
-    if restore_args is None:
-        return None
-    return jax.tree.map(_sharding_of, restore_args, is_leaf=lambda leaf: hasattr(leaf, "restore_type"))
+    return None if restore_args is None else jax.tree.map(_sharding_of, restore_args, is_leaf=_is_leaf)
 
 
 def _sharding_of(leaf: Any) -> Any:
@@ -74,9 +138,40 @@ def _sharding_of(leaf: Any) -> Any:
     return sharding
 
 
+def _as_asked(restored: Any, restore_args: Any) -> Any:
+    """Return restored leaves with the dtypes and of the types that `restore_args` ask for."""
+    return (
+        restored if restore_args is None else jax.tree.map(_leaf_as_asked, restore_args, restored, is_leaf=_is_leaf)
+    )
+
+
+def _leaf_as_asked(asked: Any, leaf: Any) -> Any:
+    shape = getattr(asked, "global_shape", None)
+    if shape is not None and tuple(shape) != np.shape(leaf):
+        raise UnsupportedError(
+            "arrays are neither padded nor cut", expected=f"shape {list(np.shape(leaf))}", found=f"{list(shape)}"
+        )
+    dtype, kind = getattr(asked, "dtype", None), getattr(asked, "restore_type", None)
+    if dtype is not None and getattr(leaf, "dtype", dtype) != dtype:
+        leaf = leaf.astype(dtype)
+    if kind is np.ndarray:
+        return np.asarray(leaf)
+    return kind(leaf) if kind in (bool, int, float) else leaf
+
+
+def _is_leaf(leaf: Any) -> bool:
+    return hasattr(leaf, "restore_type")
+
+
 def _kind_of(args: Any) -> str:
     """Return what an argument is; orbax's classes end in `Args`."""
     return type(args).__name__.removesuffix("Args")
+
+
+def _missing_item(asked: list[str], found: list[str], path: str) -> SourceMissingError:
+    return SourceMissingError(
+        "the checkpoint has other items", path=path, expected=", ".join(asked), found=", ".join(found)
+    )
 
 
 def _unknown(args: Any, expected: str) -> UnsupportedError:

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, Self
+from pathlib import Path
+from typing import Any, Literal, Self
 
 import jax
 
 from tensorkeep.checkpoint import SaveHandle, open_checkpoint
-from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import RefusedError, SourceMissingError, UnsupportedError
-from tensorkeep.integrations.orbax._items import Wanted, captured, items_of, wanted
+from tensorkeep.integrations.orbax._handlers import check_handlers
+from tensorkeep.integrations.orbax._items import items_of, restore_item, restore_items, state_to_save
+from tensorkeep.integrations.orbax._legacy import restore_args_of, save_args_of
+from tensorkeep.integrations.orbax._metadata import (
+    OF_RUN,
+    OF_STEP,
+    RootMetadata,
+    StepMetadata,
+    as_metadata,
+    custom_in,
+    described,
+)
 from tensorkeep.integrations.orbax._older_steps import older_path, older_steps
 from tensorkeep.integrations.orbax._options import BEST, CheckpointManagerOptions, options_of
-from tensorkeep.integrations.orbax._process_store import ProcessStore
 from tensorkeep.integrations.orbax.args import Composite
-from tensorkeep.jax import restore
-from tensorkeep.kinds import Opened
-from tensorkeep.tensors import LazyTensor
-
-_ITEMS: Final = "orbax.items"
-"""Key of metadata with the names of the items of a step, as JSON; a step without it is one item."""
+from tensorkeep.jax import CheckpointStore
 
 
 class CheckpointManager:
@@ -32,55 +36,86 @@ class CheckpointManager:
         manager.save(step, args=args.StandardSave(state))
         state = manager.restore(manager.latest_step(), args=args.StandardRestore(abstract_state))
 
-    Each step is a directory of safetensors files in a `CheckpointStore`, which any reader opens. In a job of several
-    processes, all of them call each method, and save one checkpoint together; see `tensorkeep.jax.save`. Steps that
-    orbax saved to the directory are listed, can be restored, and are never removed.
+    Each step is a directory of safetensors files in a `tensorkeep.jax.CheckpointStore`, which any reader opens. In a
+    job of several processes, all of them call each method, and save one checkpoint together. Steps that orbax saved
+    to the directory are listed, can be restored, and are never removed.
 
     Args:
         directory: The directory; the first save creates it.
+        checkpointers: For programs that pass `items`: one checkpointer, or several by the name of their item.
         options: `CheckpointManagerOptions`, from orbax or from this module.
-        item_names: Ignored; accepted because orbax has it.
+        metadata: Plain data about the run, kept with each step; see the method `metadata`.
+        item_names: Ignored: the arguments of `save` say which items there are.
+        item_handlers: Handlers of pytrees or JSON, one or by item. Ignored: files say what they hold.
+        logger: Must be None.
+        handler_registry: Must be None.
         engine: `"tensorstore"` to restore steps that orbax saved by that library, which parses their files in C++.
 
     Raises:
-        UnsupportedError: If an option asks for something that a store cannot do.
+        UnsupportedError: If an option asks for something that a store cannot do, or a handler is of another kind.
+        StateError: If `metadata` is not plain data.
         TransportError: If `directory` is a file.
     """
 
     def __init__(
         self,
         directory: str | os.PathLike[str],
-        *,
+        checkpointers: Any = None,
         options: CheckpointManagerOptions | Any = None,
+        metadata: Mapping[str, Any] | None = None,
         item_names: Sequence[str] | None = None,  # noqa: ARG002
+        item_handlers: Any = None,
+        logger: Any = None,
+        handler_registry: Any = None,
+        *,
         engine: Literal["tensorstore"] | None = None,
     ) -> None:
+        check_handlers(item_handlers)
+        if logger is not None or handler_registry is not None:
+            raise UnsupportedError(
+                "a store has no logger and no registry of handlers", expected="logger=None, handler_registry=None"
+            )
         self._engine = engine
         self._options = options_of(options)
-        self._store = ProcessStore(os.fspath(directory), prune=True, **self._options.rules())
+        self._names_items = isinstance(checkpointers, Mapping)
+        self._of_run = None if metadata is None else dict(metadata)
+        self._metadata = as_metadata(OF_RUN, metadata)
+        self._store = CheckpointStore(os.fspath(directory), prune=True, **self._options.rules())
         self._handle: SaveHandle | None = None
         self._begun: int | None = None
 
     @property
-    def directory(self) -> str:
+    def directory(self) -> Path:
         """The absolute path of the directory."""
-        return self._store.root
+        return Path(self._store.root)
 
-    def save(self, step: int, *, args: Any, metrics: Mapping[str, Any] | None = None, force: bool = False) -> bool:
+    def save(
+        self,
+        step: int,
+        items: Any = None,
+        save_kwargs: Any = None,
+        metrics: Mapping[str, Any] | None = None,
+        force: bool | None = False,
+        args: Any = None,
+        custom_metadata: Mapping[str, Any] | None = None,
+    ) -> bool:
         """Save a step if the options ask for it; in the background, unless the options say otherwise.
 
         Args:
             step: Its number.
-            args: `StandardSave`, `PyTreeSave`, `JsonSave`, or a `Composite` of these.
+            items: A pytree, or pytrees by name if the manager was given checkpointers by name; instead of `args`.
+            save_kwargs: With `items`: `{"save_args": ...}`, or such a dict for each name.
             metrics: Metric name to number.
             force: Whether to save it whatever the options say.
+            args: `StandardSave`, `PyTreeSave`, `JsonSave`, or a `Composite` of these.
+            custom_metadata: Plain data about the step; see the method `metadata`.
 
         Returns:
             Whether the step is saved.
 
         Raises:
             RefusedError: If there is such a step already.
-            StateError: If a leaf is not data, or processes pass different states.
+            StateError: If a leaf or metadata is not data, or processes pass different states.
             UnsupportedError: If `args` is of another kind, or the manager is read-only.
             TransportError: If the store cannot be written.
             BaseException: What an earlier save in the background raised.
@@ -89,32 +124,41 @@ class CheckpointManager:
         if not force and not self.should_save(step):
             return False
         if self._options.read_only:
-            raise UnsupportedError("the manager is read-only", path=self.directory)
+            raise UnsupportedError("the manager is read-only", path=self._store.root)
         if step in self.all_steps():
             raise RefusedError(
-                f"step {step} exists already", path=self.directory, hint=f"Remove it first: manager.delete({step})"
+                f"step {step} exists already", path=self._store.root, hint=f"Remove it first: manager.delete({step})"
             )
         self.wait_until_finished()
-        items = items_of(args)
-        state = captured(args) if items is None else {name: captured(item) for name, item in items.items()}
+        if args is None:
+            args = save_args_of(items, save_kwargs, by_name=self._names_items)
+        state, names = state_to_save(args)
+        metadata = names | self._metadata | as_metadata(OF_STEP, custom_metadata)
         numbers = dict(metrics or {})
         if self._options.best_fn is not None and metrics is not None:
             numbers[BEST] = self._options.best_fn(metrics)
-        self._handle = self._store.keep(
-            step,
-            state,
-            numbers,
-            {} if items is None else {_ITEMS: json.dumps(list(items))},
-            in_background=self._options.enable_async_checkpointing,
-        )
+        if self._options.enable_async_checkpointing:
+            self._handle = self._store.save_async(step, state, numbers, metadata=metadata)
+        else:
+            self._store.save(step, state, numbers, metadata=metadata)
         self._begun = step
         return True
 
-    def restore(self, step: int | None = None, *, args: Any = None) -> Any:
+    def restore(
+        self,
+        step: int | None = None,
+        items: Any = None,
+        restore_kwargs: Any = None,
+        directory: str | os.PathLike[str] | None = None,
+        args: Any = None,
+    ) -> Any:
         """Restore a step, with the shardings of a template; each process reads its own shards.
 
         Args:
             step: Its number; None for the latest.
+            items: A template, or templates by name if the manager was given checkpointers by name.
+            restore_kwargs: With `items` or alone: `{"restore_args": ...}`, or such a dict for each name.
+            directory: The directory of another manager, whose step is restored.
             args: `StandardRestore`, `PyTreeRestore`, `JsonRestore`, or a `Composite` of these with the items wanted.
                 None restores everything as it was saved.
 
@@ -129,30 +173,30 @@ class CheckpointManager:
             TransportError: If it cannot be read.
         """
         self.wait_until_finished()
+        if args is None:
+            args = restore_args_of(items, restore_kwargs, by_name=self._names_items)
+        if directory is not None:
+            return CheckpointManager(directory, engine=self._engine).restore(step, args=args)
         step = self.latest_step() if step is None else step
         if step is None:
-            raise SourceMissingError("there is no step yet", path=self.directory)
-        wanted_items = items_of(args)
-        if step not in self._store and step in older_steps(self.directory):
-            return self._restored_older(step, args, wanted_items)
+            raise SourceMissingError("there is no step yet", path=self._store.root)
+        if self._is_older(step):
+            return self._restored_older(step, args)
         with open_checkpoint(self._store.path_of(step), framework="jax") as opened:
-            names = _items_in(opened)
-            if names is None:
-                if wanted_items is not None:
-                    raise _missing_item(step, list(wanted_items), ["one without a name"], self.directory)
-                return _restored(opened.tree, wanted(args))
-            chosen = dict.fromkeys(names) if args is None else wanted_items
-            if chosen is None or not chosen.keys() <= set(names):
-                raise _missing_item(step, list(chosen or ["one without a name"]), names, self.directory)
-            return Composite(**{name: _restored(opened.tree[name], wanted(item)) for name, item in chosen.items()})
+            return restore_items(opened, args)
 
-    def _restored_older(self, step: int, args: Any, items: Mapping[str, Any] | None) -> Any:
+    def _is_older(self, step: int) -> bool:
+        """Say whether orbax saved a step."""
+        return step not in self._store and step in older_steps(self._store.root)
+
+    def _restored_older(self, step: int, args: Any) -> Any:
         """Restore a step that orbax saved."""
+        items = items_of(args)
         restored: dict[str | None, Any] = {}
         for name, item in ({None: args} if items is None else items).items():
-            path = older_path(self.directory, step, name)
+            path = older_path(self._store.root, step, name)
             with open_checkpoint(path, framework="jax", engine=self._engine) as opened:
-                restored[name] = _restored(opened.tree, wanted(item))
+                restored[name] = restore_item(opened.tree, item)
         return (
             restored[None] if items is None else Composite(**{str(name): value for name, value in restored.items()})
         )
@@ -174,7 +218,7 @@ class CheckpointManager:
         Raises:
             TransportError: If the store cannot be read.
         """
-        steps = {*self._store.steps(), *older_steps(self.directory)}
+        steps = {*self._store.steps(), *older_steps(self._store.root)}
         if self._begun is not None and self.is_saving_in_progress():
             steps.add(self._begun)
         return sorted(steps)
@@ -211,8 +255,29 @@ class CheckpointManager:
             SourceMissingError: If there is no such step.
         """
         with self._store.open(step, framework="jax") as opened:
-            described = jax.tree.map(_described, opened.tree, is_leaf=lambda leaf: isinstance(leaf, LazyTensor))
-            return described if _items_in(opened) is None else Composite(**described)
+            return described(opened)
+
+    def metadata(self, step: int | None = None) -> RootMetadata | StepMetadata:
+        """Return what is known of a step, or of the run.
+
+        Args:
+            step: Its number; None for what was said of the run when the manager was made, now or for the latest step.
+
+        Raises:
+            SourceMissingError: If there is no such step.
+            FormatError: If the metadata is damaged.
+        """
+        self.wait_until_finished()
+        if step is None:
+            if self._of_run is not None:
+                return RootMetadata(self._of_run)
+            latest = self._store.latest()
+            if latest is None:
+                return RootMetadata({})
+            with self._store.open(latest) as opened:
+                return RootMetadata(custom_in(opened, OF_RUN))
+        with self._store.open(step, framework="jax") as opened:
+            return StepMetadata(described(opened), self.metrics(step) or {}, custom_in(opened, OF_STEP))
 
     def delete(self, step: int) -> None:
         """Remove a step; in a job of several processes, the first one does.
@@ -275,25 +340,3 @@ class CheckpointManager:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _items_in(opened: Opened) -> list[str] | None:
-    text = (opened.metadata or {}).get(_ITEMS)
-    return None if text is None else list(json.loads(text))
-
-
-def _restored(tree: Any, item: Wanted) -> Any:
-    return restore(tree, tree if item.like is None else item.like, shardings=item.shardings, strict=item.strict)
-
-
-def _missing_item(step: int, asked: list[str], found: list[str], directory: str) -> SourceMissingError:
-    return SourceMissingError(
-        f"step {step} has other items", path=directory, expected=", ".join(asked), found=", ".join(found)
-    )
-
-
-def _described(leaf: Any) -> Any:
-    if not isinstance(leaf, LazyTensor):
-        return leaf
-    describe: Any = jax.ShapeDtypeStruct
-    return describe(leaf.shape, jax.numpy.dtype(BY_NAME[leaf.dtype].numpy))

@@ -24,9 +24,13 @@ class StandardSave(msgspec.Struct, frozen=True):
 
     Attributes:
         item: The pytree; see `tensorkeep.jax.save`.
+        save_args: A pytree of `SaveArgs`. They concern orbax's files, and one with a dtype is refused.
+        custom_metadata: Must be None; pass it to `save` of the manager.
     """
 
     item: Any
+    save_args: Any = None
+    custom_metadata: Any = None
 
 
 class StandardRestore(msgspec.Struct, frozen=True):
@@ -35,11 +39,13 @@ class StandardRestore(msgspec.Struct, frozen=True):
     Attributes:
         item: A pytree of arrays or of `jax.ShapeDtypeStruct`, with shardings; None restores what was saved.
         strict: Whether to refuse leaves that only the checkpoint has.
+        support_layout: Must be False: JAX chooses the layouts of arrays on devices.
         fallback_sharding: Where arrays go if `item` is None.
     """
 
     item: Any = None
     strict: bool = True
+    support_layout: bool = False
     fallback_sharding: jax.sharding.Sharding | None = None
 
 
@@ -48,9 +54,15 @@ class PyTreeSave(msgspec.Struct, frozen=True):
 
     Attributes:
         item: The pytree.
+        save_args: See `StandardSave`.
+        ocdbt_target_data_file_size: Ignored: it concerns orbax's files.
+        custom_metadata: Must be None; pass it to `save` of the manager.
     """
 
     item: Any
+    save_args: Any = None
+    ocdbt_target_data_file_size: int | None = None
+    custom_metadata: Any = None
 
 
 class PyTreeRestore(msgspec.Struct, frozen=True):
@@ -58,12 +70,18 @@ class PyTreeRestore(msgspec.Struct, frozen=True):
 
     Attributes:
         item: A pytree of arrays or of `jax.ShapeDtypeStruct`; None restores what was saved.
-        restore_args: A pytree of the same structure whose leaves have a `sharding`, as orbax's `ArrayRestoreArgs`.
+        restore_args: A pytree of the same structure of `ArrayRestoreArgs` and `RestoreArgs`.
+        transforms: None, or an empty dict, which means the same as `partial_restore`.
+        transforms_default_to_original: Ignored, as there are no transforms.
+        legacy_transform_fn: Must be None.
         partial_restore: Whether to leave out what only the checkpoint has.
     """
 
     item: Any = None
     restore_args: Any = None
+    transforms: Any = None
+    transforms_default_to_original: bool = True
+    legacy_transform_fn: Any = None
     partial_restore: bool = False
 
 

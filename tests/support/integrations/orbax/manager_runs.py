@@ -124,6 +124,142 @@ def _restore_args(like: Any) -> Any:
     return ocp.checkpoint_utils.construct_restore_args(like)
 
 
+def arguments(directory: str) -> dict[str, Any]:
+    """Use every argument that programs written for orbax pass; return what comes of them."""
+    from pathlib import Path
+
+    ours: Any = importlib.import_module(OURS)
+    options = ours.CheckpointManagerOptions(
+        max_to_keep=3, create=True, step_prefix="at", cleanup_tmp_directories=True, enable_async_checkpointing=False
+    )
+    state = state_of(1, (1, 2))
+    said: dict[str, Any] = {}
+    handlers = {"state": ours.StandardCheckpointHandler(), "data": ours.JsonCheckpointHandler()}
+    with ours.CheckpointManager(
+        directory, None, options, metadata={"run": 7}, item_handlers=handlers, logger=None
+    ) as manager:
+        said["directory"] = (manager.directory / "x") == Path(directory).resolve() / "x"
+        args = ours.args.Composite(
+            state=ours.args.StandardSave(state, save_args=jax.tree.map(lambda _: ours.SaveArgs(), state)),
+            data=ours.args.JsonSave({"epoch": 1}),
+        )
+        manager.save(1, args=args, metrics={"loss": 0.5}, custom_metadata={"by": "me"})
+        of_step = manager.metadata(1)
+        said["step"] = (of_step.custom_metadata, of_step.metrics, str(of_step.item_metadata.state["step"]))
+        said["run"] = manager.metadata().custom_metadata
+    like = abstract(state_of(0, (2, 1)))
+    with ours.CheckpointManager(directory) as manager:
+        said["run later"] = manager.metadata().custom_metadata
+        restore_args = ours.checkpoint_utils.construct_restore_args(like)
+        asked = ours.args.Composite(state=ours.args.PyTreeRestore(like, restore_args=restore_args))
+        said["with arguments"] = equal(manager.restore(1, args=asked).state, state_of(1, (2, 1)))
+        elsewhere = ours.CheckpointManager(directory + "-other").restore(1, directory=directory, args=asked)
+        said["elsewhere"] = equal(elsewhere.state, state_of(1, (2, 1)))
+        leaves = {
+            "params": {"kernel": ours.RestoreArgs(np.ndarray), "bias": ours.RestoreArgs(dtype=jax.numpy.bfloat16)},
+            "step": ours.RestoreArgs(int),
+        }
+        found = manager.restore(1, args=ours.args.Composite(state=ours.args.PyTreeRestore(restore_args=leaves))).state
+        said["leaves"] = (type(found["params"]["kernel"]), str(found["params"]["bias"].dtype), found["step"])
+        part = ours.args.PyTreeRestore({"step": like["step"]}, transforms={})
+        said["part"] = list(manager.restore(1, args=ours.args.Composite(state=part)).state)
+    return said
+
+
+def items(module: str, directory: str) -> dict[str, Any]:
+    """Save and restore as programs did before there were arguments."""
+    ocp = importlib.import_module(module)
+    state = state_of(1, (1, 2))
+    save_args = jax.tree.map(lambda _: ocp.SaveArgs(aggregate=True), state)
+    said: dict[str, Any] = {}
+    options = ocp.CheckpointManagerOptions(max_to_keep=2, create=True)
+    one = ocp.CheckpointManager(directory + "/one", ocp.PyTreeCheckpointer(), options)
+    said["saved"] = one.save(1, state, save_kwargs={"save_args": save_args})
+    one.wait_until_finished()
+    restore_args = ocp.checkpoint_utils.construct_restore_args(abstract(state))
+    found = one.restore(1, items=abstract(state), restore_kwargs={"restore_args": restore_args})
+    said["found"] = equal(found, state)
+    two = ocp.CheckpointManager(directory + "/two", {"a": ocp.PyTreeCheckpointer(), "b": ocp.PyTreeCheckpointer()})
+    two.save(3, {"a": state, "b": {"n": np.arange(3)}}, metrics={"loss": 1.0}, force=True)
+    two.wait_until_finished()
+    said["names"] = sorted(two.restore(3))
+    said["b"] = np.asarray(two.restore(3)["b"]["n"]).tolist()
+    return said
+
+
+def paths(module: str, directory: str) -> dict[str, Any]:
+    """Save to paths and restore from them."""
+    from pathlib import Path
+
+    ocp = importlib.import_module(module)
+    state, like = state_of(1, (1, 2)), abstract(state_of(0, (2, 1)))
+    said: dict[str, Any] = {}
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(Path(directory) / "a", state)
+        checkpointer.wait_until_finished()
+        said["a"] = equal(checkpointer.restore(Path(directory) / "a", like), state_of(1, (2, 1)))
+        try:
+            checkpointer.save(Path(directory) / "a", state)
+        except ValueError:
+            said["again"] = "refused"
+        checkpointer.save(Path(directory) / "a", state_of(2, (1, 2)), force=True)
+    with ocp.PyTreeCheckpointer() as checkpointer:
+        checkpointer.save(Path(directory) / "b", state)
+        found = checkpointer.restore(
+            Path(directory) / "b", like, restore_args=ocp.checkpoint_utils.construct_restore_args(like)
+        )
+        said["b"] = equal(found, state_of(1, (2, 1)))
+    with ocp.AsyncCheckpointer(ocp.StandardCheckpointHandler()) as checkpointer:
+        checkpointer.save(Path(directory) / "c", args=ocp.args.StandardSave(state))
+        checkpointer.wait_until_finished()
+        found = checkpointer.restore(Path(directory) / "c", args=ocp.args.StandardRestore(like))
+        said["c"] = equal(found, state_of(1, (2, 1)))
+    return said
+
+
+def signatures() -> list[str]:
+    """Return which parameters of orbax ours do not take, or take elsewhere."""
+    import inspect
+
+    import orbax.checkpoint as ocp
+
+    ours: Any = importlib.import_module(OURS)
+    pairs = [(getattr(ours, name), getattr(ocp, name), name) for name in ours.__all__ if name[0].isupper()]
+    pairs += [(getattr(ours.args, name), getattr(ocp.args, name), f"args.{name}") for name in ours.args.__all__]
+    methods = ("CheckpointManager", "StandardCheckpointer")
+    skipped = {"cancel", "handler", "synchronize_next_awaitable_signal_operation_id", "structure"}
+    skipped |= {"create_temporary_path", "get_temporary_path"}
+    for cls in methods:
+        theirs = getattr(ocp, cls)
+        for name in set(dir(theirs)) - skipped:
+            method = inspect.getattr_static(theirs, name)
+            if not name.startswith("_") and inspect.isfunction(method):
+                pairs.append((getattr(getattr(ours, cls), name, None), method, f"{cls}.{name}"))
+    return [problem for mine, other, name in pairs for problem in _problems(mine, other, name)]
+
+
+def _problems(ours: Any, theirs: Any, name: str) -> list[str]:
+    import inspect
+
+    if ours is None:
+        return [f"{name} is missing"]
+    taken = list(inspect.signature(ours).parameters.values())
+    by_name = {each.name: each for each in taken}
+    by_place = [each.name for each in taken if each.kind is each.POSITIONAL_OR_KEYWORD]
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in taken)
+    problems = []
+    for place, asked in enumerate(inspect.signature(theirs).parameters.values()):
+        mine = by_name.get(asked.name)
+        if mine is None:
+            if not takes_any and asked.kind is not asked.VAR_KEYWORD:
+                problems.append(f"{name}: {asked.name} is missing")
+        elif asked.kind is asked.POSITIONAL_OR_KEYWORD and by_place[place : place + 1] != [asked.name]:
+            problems.append(f"{name}: {asked.name} is at another place")
+        elif asked.default is not asked.empty and mine.default is mine.empty:
+            problems.append(f"{name}: {asked.name} has no default")
+    return problems
+
+
 def refused(directory: str) -> list[str]:
     """Return what is said of what cannot be done."""
     import orbax.checkpoint as ocp
@@ -150,5 +286,22 @@ def refused(directory: str) -> list[str]:
     attempt(lambda: manager.restore(7))
     attempt(lambda: ours.CheckpointManager(directory, options=ocp.CheckpointManagerOptions(todelete_subdir="old")))
     manager.delete(1)
+    for name in ("keep_time_interval", "todelete_full_path", "save_decision_policy", "preservation_policy"):
+        attempt(lambda name=name: ours.CheckpointManagerOptions(**{name: "some"}))
+    some = ocp.options.MultiprocessingOptions(active_processes={0})
+    attempt(lambda: ours.CheckpointManagerOptions(multiprocessing_options=some))
+    attempt(lambda: ours.CheckpointManager(directory, item_handlers=ocp.ArrayCheckpointHandler()))
+    attempt(lambda: ours.CheckpointManager(directory, logger=print))
+    attempt(lambda: ours.CheckpointManager(directory, metadata={"run": state}))
+    attempt(lambda: manager.save(4))
+    attempt(lambda: manager.save(4, args=ours.args.StandardSave(state, custom_metadata={"a": 1})))
+    attempt(lambda: manager.save(4, args=ours.args.StandardSave(state, {"w": ours.SaveArgs(dtype="float32")})))
+    manager.save(4, args=ours.args.StandardSave(state))
+    attempt(lambda: manager.restore(4, args=ours.args.PyTreeRestore(transforms={"v": ocp.Transform()})))
+    attempt(lambda: manager.restore(4, args=ours.args.StandardRestore(support_layout=True)))
+    shape = {"w": ours.ArrayRestoreArgs(global_shape=(4,))}
+    attempt(lambda: manager.restore(4, args=ours.args.PyTreeRestore(restore_args=shape)))
+    attempt(lambda: ours.PLACEHOLDER)
+    manager.delete(4)
     said.append(str(manager.latest_step()))
     return said

@@ -1,0 +1,75 @@
+"""What is known of a run and of its steps beside arrays, as orbax's managers say it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import jax
+import msgspec
+
+from tensorkeep.dtypes import BY_NAME
+from tensorkeep.errors import StateError
+from tensorkeep.integrations.orbax._items import metadata_in, names_in
+from tensorkeep.integrations.orbax.args import Composite
+from tensorkeep.kinds import Opened
+from tensorkeep.tensors import LazyTensor
+
+OF_STEP: Final = "orbax.custom_metadata"
+"""Key of metadata with what the caller says of a step, as JSON."""
+
+OF_RUN: Final = "orbax.root_metadata"
+"""Key of metadata with what the caller says of the run, as JSON."""
+
+
+class RootMetadata(msgspec.Struct, frozen=True):
+    """What the caller said of a run.
+
+    Attributes:
+        custom_metadata: Plain data by key.
+    """
+
+    custom_metadata: dict[str, Any]
+
+
+class StepMetadata(msgspec.Struct, frozen=True):
+    """What is known of a step.
+
+    Attributes:
+        item_metadata: A tree of `jax.ShapeDtypeStruct`; several items as a `Composite`.
+        metrics: Its metrics.
+        custom_metadata: What the caller said of it.
+    """
+
+    item_metadata: Any
+    metrics: dict[str, float]
+    custom_metadata: dict[str, Any]
+
+
+def as_metadata(key: str, custom: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return what a caller says as text for a checkpoint."""
+    if custom is None:
+        return {}
+    try:
+        return {key: json.dumps(dict(custom))}
+    except (TypeError, ValueError) as error:
+        raise StateError("metadata is not plain data", expected="what JSON can hold", found=str(error)) from None
+
+
+def custom_in(opened: Opened, key: str) -> dict[str, Any]:
+    """Return what a caller said; nothing if it is not there."""
+    return metadata_in(opened, key, dict[str, Any]) or {}
+
+
+def described(opened: Opened) -> Any:
+    """Return what a checkpoint holds, as a tree of `jax.ShapeDtypeStruct`; several items as a `Composite`."""
+    tree = jax.tree.map(_described, opened.tree, is_leaf=lambda leaf: isinstance(leaf, LazyTensor))
+    return tree if names_in(opened) is None else Composite(**tree)
+
+
+def _described(leaf: Any) -> Any:
+    if not isinstance(leaf, LazyTensor):
+        return leaf
+    describe: Any = jax.ShapeDtypeStruct
+    return describe(leaf.shape, jax.numpy.dtype(BY_NAME[leaf.dtype].numpy))
