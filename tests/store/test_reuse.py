@@ -42,6 +42,20 @@ def test_what_did_not_change_is_not_written_again(tmp_path: Path) -> None:
     assert all(tensorkeep.verify(kept.path_of(step)).is_whole for step in (1, 2))
 
 
+def test_files_of_another_alignment_are_not_shared_but_later_ones_are(tmp_path: Path) -> None:
+    store(tmp_path).save(1, state(1))
+    aligned = store(tmp_path, align=4096)
+
+    for step in (2, 3):
+        aligned.save(step, state(step))
+
+    assert linked(tmp_path, 1) == []
+    assert linked(tmp_path, 2) == linked(tmp_path, 3) != []
+    assert [step_of(aligned.load(step)) for step in (1, 2, 3)] == [1, 2, 3]
+    with aligned.open(3) as opened:
+        assert all(t.span.start % 4096 == 0 for t in opened.values() if t.nbytes and t.nbytes % 4096 == 0)
+
+
 @pytest.mark.parametrize("removed", [1, 2])
 def test_either_is_whole_when_the_other_is_removed(tmp_path: Path, removed: int) -> None:
     kept = store(tmp_path)

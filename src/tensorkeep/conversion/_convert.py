@@ -7,7 +7,7 @@ left out and reported.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
@@ -29,7 +29,15 @@ from tensorkeep.conversion._target import DEFAULT_BASE, DEFAULT_SHARD_SIZE, targ
 from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME
 from tensorkeep.errors import DtypeError, UnsupportedError
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, PickleLimits
-from tensorkeep.formats.safetensors import SEAL_KEY, Alias, State, emit_state, parse_state
+from tensorkeep.formats.safetensors import (
+    ALIGNMENT_NBYTES,
+    SEAL_KEY,
+    Alias,
+    Arrangement,
+    State,
+    emit_state,
+    parse_state,
+)
 from tensorkeep.tensors import LazyTensors, Prepared, Renaming, Selector, TensorView, prepare
 from tensorkeep.texts import listed
 from tensorkeep.transport import join, split
@@ -100,6 +108,8 @@ def convert(
     output_variant: str | None = None,
     metadata: Mapping[str, str] | None = None,
     sha256: bool = False,
+    align: int = ALIGNMENT_NBYTES,
+    order: Sequence[str] | None = None,
     overwrite: bool = False,
     durable: bool = True,
     check: bool = True,
@@ -142,6 +152,8 @@ def convert(
         metadata: Free text by key, for each file; None keeps the metadata of the source. A tensor whose name is one
             of these keys is stored even if it is the same as another.
         sha256: Whether to record the SHA-256 of each file in an index.
+        align: Bytes at whose multiples tensors begin in a file, if their size is one too; see `save`.
+        order: Names or shell patterns whose tensors come first in each file, in this order; see `save`.
         overwrite: Whether to replace a checkpoint at the destination that is not a source: its tensors and its index.
             Other files there, such as `config.json`, stay. Otherwise it is refused.
         durable: Whether to wait until everything is on disk (fsync).
@@ -190,6 +202,7 @@ def convert(
     rewrite = RewriteOptions(
         select=select, drop=drop, rename=rename, strip_prefix=strip_prefix, dequantize=dequantize, cast=cast
     )
+    arrangement = Arrangement.of(align, order)
     target = target_of(os.fspath(destination), base_name, output_variant, max_shard_size)
     with ExitStack() as files:
         sources = Sources(
@@ -238,6 +251,8 @@ def convert(
             variant=target.variant,
             metadata=texts,
             sha256=sha256,
+            align=arrangement.align,
+            order=arrangement.order,
             durable=durable,
             progress=checks.part(),
             before_commit=finish,

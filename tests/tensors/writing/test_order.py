@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -57,8 +58,13 @@ def test_every_way_to_save_has_it(tmp_path: Path) -> None:
         for name, array in TENSORS.items():
             writer[name] = array
     tensorkeep.save_checkpoint(TENSORS, "memory://order/", order=ORDER)
+    tensorkeep.convert(tmp_path / "plain.safetensors", tmp_path / "converted", order=ORDER)
+    step = tensorkeep.CheckpointStore(tmp_path / "run", order=ORDER).save(1, TENSORS)
 
-    for name in ("saved", "in-background", "resharded", "written"):
+    for shard in Path(step).glob("*.safetensors"):
+        names = by_place(shard)
+        assert names == [name for name in IN_ORDER if name in names]
+    for name in ("saved", "in-background", "resharded", "written", "converted"):
         assert by_place(tmp_path / name / "model.safetensors") == IN_ORDER, name
     assert by_place(tmp_path / "in-background.safetensors") == IN_ORDER
     with tensorkeep.open("memory://order/") as there:
@@ -94,4 +100,7 @@ def test_orders_that_cannot_be(tmp_path: Path, order: object) -> None:
     for save in (tensorkeep.save, tensorkeep.save_checkpoint):
         with pytest.raises(TypeError, match="list of names or patterns"):
             save(TENSORS, tmp_path / "x", order=order)  # type: ignore[operator]
+    for other in (tensorkeep.CheckpointStore, partial(tensorkeep.convert, __file__)):
+        with pytest.raises(TypeError, match="list of names or patterns"):
+            other(tmp_path / "x", order=order)  # type: ignore[arg-type]
     assert not any(tmp_path.iterdir())

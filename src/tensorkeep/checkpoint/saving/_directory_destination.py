@@ -101,11 +101,10 @@ class DirectoryDestination:
     def _linked(
         self, file: str, to_write: Mapping[str, TensorToWrite], on_written: Callable[[int], None]
     ) -> bytes | None:
-        index_file = self._plan.index_file
-        same = (
-            self._older.find(to_write, self._plan.metadata, index=index_file)
-            if index_file and self._options.arrangement.is_plain
-            else None
+        if not self._plan.index_file:
+            return None
+        same = self._older.find(
+            to_write, self._plan.metadata, sealing=self._sealing, arrangement=self._options.arrangement
         )
         if same is None:
             return None

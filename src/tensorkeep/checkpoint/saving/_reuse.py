@@ -21,10 +21,10 @@ from tensorkeep.arrays.elements import equal_bytes
 from tensorkeep.buffers import Buffer
 from tensorkeep.digests import new_hasher
 from tensorkeep.errors import SourceChangedError
-from tensorkeep.formats.safetensors import emit_sealed_header
+from tensorkeep.formats.safetensors import Arrangement
 from tensorkeep.kinds.safetensors import TensorFile
 from tensorkeep.parallel import parallel_for_each
-from tensorkeep.tensors import StoredTensor, metadata_with_format
+from tensorkeep.tensors import Sealing, StoredTensor, sealed_head
 from tensorkeep.transport import ByteRange, ByteSource, LocalFile
 
 _LOOKED_AT_ONCE: Final = 2**18
@@ -34,7 +34,7 @@ _MAX_THREADS: Final = 4
 """Threads that compare; a save in the background must leave cores to the training."""
 
 _Layout = frozenset[tuple[str, str, tuple[int, ...]]]
-"""Name, dtype and shape of each tensor; these determine their order in a file."""
+"""Name, dtype and shape of each tensor; with the arrangement, these determine their order in a file."""
 
 
 class Reusable(msgspec.Struct, frozen=True):
@@ -63,17 +63,24 @@ class OlderFiles:
         return bool(self._files)
 
     def find(
-        self, to_write: Mapping[str, TensorToWrite], metadata: Mapping[str, str] | None, *, index: str
+        self,
+        to_write: Mapping[str, TensorToWrite],
+        metadata: Mapping[str, str] | None,
+        *,
+        sealing: Sealing,
+        arrangement: Arrangement,
     ) -> Reusable | None:
         """Return the file that equals, byte for byte, the one to write; reads no more of it than needed."""
         file = self._files.get(_layout((name, host.dtype.name, host.shape) for name, host in to_write.items()))
         if file is None or file.seal is None or not isinstance(file.source, LocalFile):
             return None
         digests = dict(zip(file.entries, file.seal.tensor_digests(), strict=True))
-        expected = metadata_with_format(metadata)
+        expected, _ = sealed_head(
+            to_write, metadata, state=None, sealing=sealing, digests=digests, arrangement=arrangement
+        )
         try:
             head = bytes(file.source.read(ByteRange(0, file.data_start)))
-            if emit_sealed_header(file.entries, expected, list(digests.values()), index=index) != head:
+            if expected != head:
                 return None
             is_same = _may_be_same(to_write, digests) and _are_same(to_write, file, digests)
         except SourceChangedError:  # truncated meanwhile

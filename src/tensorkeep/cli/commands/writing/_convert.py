@@ -9,6 +9,7 @@ import typer
 
 import tensorkeep
 from tensorkeep.cli.inputs import (
+    Align,
     AsJson,
     Cast,
     Dequantize,
@@ -17,6 +18,7 @@ from tensorkeep.cli.inputs import (
     Force,
     MaxShardSize,
     NewVariant,
+    Order,
     Rename,
     Select,
     Sha256,
@@ -61,6 +63,8 @@ def convert(
         typer.Option("--share-views", help="Store overlapping memory once; only tensorkeep can read such views."),
     ] = False,
     sha256: Sha256 = False,
+    align: Align = 8,
+    order: Order = None,
     check: Annotated[
         bool, typer.Option("--check/--no-check", help="Check the source's checksums and read back every tensor.")
     ] = True,
@@ -97,6 +101,8 @@ def convert(
         output_variant=output_variant,
         share_views=share_views,
         sha256=sha256,
+        align=align,
+        order=order,
         check=check,
     )
     writing = Writing(destination, force=force, asks=not as_json)
