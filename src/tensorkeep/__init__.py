@@ -101,7 +101,7 @@ if TYPE_CHECKING:
     from tensorkeep.showing import Picture, show
     from tensorkeep.state import NamedData
     from tensorkeep.store import CheckpointStore
-    from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView, combine, save
+    from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView, combine, save, staging
     from tensorkeep.transport.remote import remote
 
 __version__ = "0.1.0"
@@ -167,6 +167,7 @@ __all__ = [
     "serialize",
     "serialize_file",
     "show",
+    "staging",
     "statistics",
     "verify",
     "writing",
@@ -192,7 +193,7 @@ _NAMES = {
     "showing": "Picture show",
     "state": "NamedData",
     "store": "CheckpointStore",
-    "tensors": "LazyTensor LazyTensors TensorView combine save",
+    "tensors": "LazyTensor LazyTensors TensorView combine save staging",
     "transport.remote": "remote",
 }
 """Each module, and the public names that it defines."""

@@ -8,6 +8,7 @@ does everything right. A library is imported when the first tensor of it is made
 - `_framework`: array libraries and their tensors in annotations. Pure.
 - `_registry`: the table, and the library for a name or a tensor.
 - `_codec`: objects of any library as plain data and back.
+- `_device_memory`: copies to a device in the background: `DeviceMemory`, which some implement. Pure.
 - `_dlpack`: objects of other libraries that export their memory.
 - `_attributes`: what is kept of a dense tensor beside its elements. Pure.
 - `_pieces`: how a tensor is cut to be copied in bounded memory. Pure.
@@ -39,6 +40,16 @@ from tensorkeep.arrays._codec import (
     object_hint,
     plain_library,
     tensor_hint,
+)
+from tensorkeep.arrays._device_memory import (
+    DeviceCopies,
+    DeviceMemory,
+    HostBuffer,
+    Mark,
+    Move,
+    StagedArrays,
+    Target,
+    has_device_memory,
 )
 from tensorkeep.arrays._dlpack import any_tensor_to_write, exports_memory
 from tensorkeep.arrays._framework import (
@@ -72,17 +83,24 @@ __all__ = [
     "ArrayT",
     "CupyName",
     "DenseArrays",
+    "DeviceCopies",
+    "DeviceMemory",
     "EncodedObject",
     "Extent",
     "Framework",
+    "HostBuffer",
     "JaxName",
     "Library",
+    "Mark",
     "MlxName",
+    "Move",
     "NumpyName",
     "ObjectCodec",
     "PaddleName",
     "SharedMemory",
+    "StagedArrays",
     "StreamedTensor",
+    "Target",
     "TensorToWrite",
     "TensorflowName",
     "TorchName",
@@ -96,6 +114,7 @@ __all__ = [
     "encode_object",
     "exports_memory",
     "find_library",
+    "has_device_memory",
     "is_tensor",
     "known_class",
     "library_for",

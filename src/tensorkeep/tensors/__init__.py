@@ -2,6 +2,7 @@
 
 - `indexing/`: which bytes an index needs. Pure.
 - `quantized/`: the numbers in ggml's blocks.
+- `staging/`: loads to a device through a fixed amount of the CPU's memory.
 - `readers/`: how a tensor's elements are read.
 - `lazy/`: lazy tensors and mappings of them.
 - `writing/`: writing one file.
@@ -62,6 +63,7 @@ from tensorkeep.tensors.readers import (
     stored_pieces,
     take_block,
 )
+from tensorkeep.tensors.staging import staging
 from tensorkeep.tensors.writing import (
     Digesting,
     Elements,
@@ -150,6 +152,7 @@ __all__ = [
     "selectors_of",
     "serialize_tensors",
     "shard_range",
+    "staging",
     "stored_bytes",
     "stored_pieces",
     "take_block",

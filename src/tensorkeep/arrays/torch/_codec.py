@@ -31,7 +31,8 @@ from tensorkeep.arrays._attributes import CLASSES
 from tensorkeep.arrays._base import EncodedObject, FindClass, ObjectCodec
 from tensorkeep.arrays.torch._attributes import attributes_of, class_of, with_attributes, with_class
 from tensorkeep.arrays.torch._composed import INTEGERS_OF, TORCH_CONSTANTS, compose, torch_device
-from tensorkeep.arrays.torch._dense import PLAIN_CLASSES, torch_dtype
+from tensorkeep.arrays.torch._dense import PLAIN_CLASSES
+from tensorkeep.arrays.torch._dtypes import torch_dtype
 from tensorkeep.arrays.torch._subclasses import decode_subclass, encode_subclass
 from tensorkeep.arrays.torch._torchao import known_class
 from tensorkeep.dtypes import DType

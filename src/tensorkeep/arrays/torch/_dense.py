@@ -13,6 +13,8 @@ from tensorkeep.arrays._base import LARGEST_E4M3, Extent, StreamedTensor, Tensor
 from tensorkeep.arrays._pieces import pieces
 from tensorkeep.arrays.elements import aligned, elements_of, pack, within_numpys_limits
 from tensorkeep.arrays.in_memory import TensorInMemory, bytes_at
+from tensorkeep.arrays.torch._device_memory import STREAMS, TorchDeviceMemory
+from tensorkeep.arrays.torch._dtypes import torch_dtype
 from tensorkeep.arrays.torch.devices import NO_DEVICE, check_device
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import BY_NAME, BY_TORCH, DTYPES, FOREIGN_DTYPES, DType
@@ -22,12 +24,6 @@ from tensorkeep.limits import PACK_NBYTES
 
 _Carrier = tuple[np.dtype[Any], torch.dtype | None]
 """The NumPy dtype in which torch takes the bytes, and the dtype to view them as then, if it is another."""
-
-
-def torch_dtype(dtype: DType) -> torch.dtype | None:
-    """Return torch's dtype; None if this version of torch has none."""
-    found = getattr(torch, dtype.torch, None) if dtype.torch else None
-    return found if isinstance(found, torch.dtype) else None
 
 
 def _carrier(dtype: DType) -> _Carrier | None:
@@ -105,6 +101,11 @@ class TorchArrays:
         except NO_DEVICE as error:
             check_device(self._device)
             raise error from None
+
+    def device_memory(self) -> TorchDeviceMemory | None:
+        """Return the device's memory, if the device copies to it by itself."""
+        device = check_device(self._device or "cpu")
+        return TorchDeviceMemory(device) if device.type in STREAMS else None
 
     def _copied(self, name: str, entry: TensorEntry, buffer: Buffer, offset: int) -> torch.Tensor:
         if entry.dtype == "F4" and "F4" in _CARRIERS:

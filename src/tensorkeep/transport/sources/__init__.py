@@ -21,7 +21,7 @@ from tensorkeep.transport.sources._joined import JoinedSource
 from tensorkeep.transport.sources._local import Descriptor, LocalFile
 from tensorkeep.transport.sources._memory import MemorySource
 from tensorkeep.transport.sources._stream import StreamSource
-from tensorkeep.transport.sources._verifying import VerifyingSource
+from tensorkeep.transport.sources._verifying import CheckedRange, VerifyingSource
 
 __all__ = [
     "BACKENDS",
@@ -29,6 +29,7 @@ __all__ = [
     "ByteRange",
     "ByteSink",
     "ByteSource",
+    "CheckedRange",
     "Descriptor",
     "JoinedSource",
     "LocalFile",

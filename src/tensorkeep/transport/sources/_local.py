@@ -105,7 +105,7 @@ class LocalFile:
         """Fill buffers in large parallel reads."""
         self.descriptor()
         pieces = list(_split(parts))
-        if sum(len(into) for _, into in pieces) < _PARALLEL_FROM_NBYTES:
+        if len(pieces) < 2 or sum(len(into) for _, into in pieces) < _PARALLEL_FROM_NBYTES:
             for offset, into in pieces:
                 self._read_part(offset, into)
             return

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from tensorkeep.buffers import Buffer
-from tensorkeep.digests import new_hasher
+from tensorkeep.digests import Hasher, new_hasher
 from tensorkeep.errors import IntegrityError
 from tensorkeep.parallel import parallel_for_each
 from tensorkeep.transport.sources._base import ByteRange, ByteSource
@@ -99,19 +99,47 @@ class VerifyingSource:
     def _compare(self, checked: _Checked, data: memoryview) -> None:
         hasher = new_hasher(parallel=len(data) >= _LARGE_NBYTES)
         hasher.update(data)
-        if hasher.digest() != checked.digest:
-            raise IntegrityError(
-                f"the bytes of tensor `{checked.name}` are not those that were saved",
-                path=self.name,
-                tensor=checked.name,
-                expected=f"digest {checked.digest.hex()[:16]}…",
-                found=f"{hasher.hexdigest()[:16]}…",
-                hint=f"tensorkeep verify {self.name} lists everything",
-            )
+        _require_digest(hasher, checked, self.name)
+
+    def in_order(self, span: ByteRange) -> CheckedRange | None:
+        """Return a range to be read piece by piece, and checked at its end; None if it has no digest."""
+        within = self._within(span.start, span.stop)
+        return CheckedRange(self._source, within[0]) if [checked.span for checked in within] == [span] else None
 
     def close(self) -> None:
         """Close the wrapped source."""
         self._source.close()
+
+
+class CheckedRange:
+    """A range that is read in order, in pieces, and held against its digest when the last one is read."""
+
+    def __init__(self, source: ByteSource, checked: _Checked) -> None:
+        self._source = source
+        self._checked = checked
+        self._position = checked.span.start
+        self._hasher = new_hasher()
+
+    def read_into(self, into: memoryview) -> None:
+        """Fill a buffer with the next bytes of the range; IntegrityError if these are the last and it is damaged."""
+        self._source.read_into([(self._position, into)])
+        self._hasher.update(into)
+        self._position += len(into)
+        if self._position == self._checked.span.stop:
+            _require_digest(self._hasher, self._checked, self._source.name)
+
+
+def _require_digest(hasher: Hasher, checked: _Checked, path: str) -> None:
+    """Refuse bytes that do not have their digest."""
+    if hasher.digest() != checked.digest:
+        raise IntegrityError(
+            f"the bytes of tensor `{checked.name}` are not those that were saved",
+            path=path,
+            tensor=checked.name,
+            expected=f"digest {checked.digest.hex()[:16]}…",
+            found=f"{hasher.digest().hex()[:16]}…",
+            hint=f"tensorkeep verify {path} lists everything",
+        )
 
 
 def _n_threads() -> int:

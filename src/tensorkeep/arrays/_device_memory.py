@@ -1,0 +1,95 @@
+"""Copies to a device in the background: what a library implements so that loads to its devices are staged. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeGuard
+
+import msgspec
+
+from tensorkeep.arrays._base import DenseArrays
+from tensorkeep.dtypes import DType
+from tensorkeep.entries import TensorEntry
+
+
+class Move(msgspec.Struct, frozen=True):
+    """Bytes in a host buffer that belong to a tensor.
+
+    Attributes:
+        target: The position of the tensor among all that are filled.
+        offset: The first of them, counted from the first of the tensor's stored bytes.
+        start: Where they are in the buffer; a multiple of the size of an element.
+        stop: One past the last of them.
+    """
+
+    target: int
+    offset: int
+    start: int
+    stop: int
+
+
+class Target(msgspec.Struct, frozen=True, eq=False):
+    """A tensor on a device, to be filled.
+
+    Attributes:
+        tensor: The tensor, contiguous.
+        stored: The dtype of the bytes that it is filled with.
+    """
+
+    tensor: Any
+    stored: DType
+
+
+class HostBuffer(Protocol):
+    """Memory of the CPU that the device can copy from by itself.
+
+    Attributes:
+        data: The bytes.
+    """
+
+    data: memoryview
+
+
+class Mark(Protocol):
+    """A point in the sequence of a device's copies."""
+
+    def wait(self) -> None:
+        """Wait until the device has reached it."""
+
+
+class DeviceCopies(Protocol):
+    """Copies to tensors on a device, in the order of the calls."""
+
+    def fill(self, buffer: HostBuffer, moves: Sequence[Move]) -> Mark:
+        """Begin to copy from a buffer, which must not change before the mark. Called by one thread at a time."""
+
+    def end(self) -> None:
+        """Wait for all copies."""
+
+
+class DeviceMemory(Protocol):
+    """The memory of one device."""
+
+    def free_nbytes(self) -> int | None:
+        """Return how many bytes can be allocated; None if that is not known."""
+
+    def allocate(self, entries: Mapping[str, TensorEntry]) -> list[Target]:
+        """Allocate a tensor for each entry, of its dtype and with memory of its own, uninitialized."""
+
+    def host_buffer(self, nbytes: int) -> HostBuffer:
+        """Allocate a buffer to copy from."""
+
+    def start(self, targets: Sequence[Target], buffer_nbytes: int) -> DeviceCopies:
+        """Start a sequence of copies, which follows all work that the caller has begun on the device."""
+
+
+class StagedArrays(DenseArrays, Protocol):
+    """Tensors of a library on a device that can copy in the background."""
+
+    def device_memory(self) -> DeviceMemory | None:
+        """Return the device's memory; None if it is better filled by `place`."""
+
+
+def has_device_memory(adapter: DenseArrays) -> TypeGuard[StagedArrays]:
+    """Whether an adapter has `device_memory`."""
+    return hasattr(adapter, "device_memory")

@@ -1,0 +1,155 @@
+"""Copies to the memory of a CUDA or XPU device, on a stream of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import torch
+
+from tensorkeep.arrays._device_memory import Move, Target
+from tensorkeep.arrays.torch._dtypes import torch_dtype
+from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import LimitError
+
+STREAMS: Final[dict[str, Any]] = {"cuda": torch.cuda, "xpu": torch.xpu}
+"""Types of devices that copy in the background from pinned memory, and torch's modules of their streams.
+
+Others, such as mps, share the CPU's memory, or are filled by plain copies."""
+
+_DIRECT_FROM_NBYTES: Final = 2**18
+"""Bytes from which a piece is copied straight into its tensor. Smaller ones are copied together, and from there on
+the device: starting a copy costs as much as copying this."""
+
+
+class PinnedBuffer:
+    """A `HostBuffer`: memory that the device reads without the CPU's help.
+
+    Attributes:
+        tensor: The same memory, for torch.
+        data: The bytes.
+    """
+
+    def __init__(self, nbytes: int, *, is_pinned: bool) -> None:
+        self.tensor = torch.empty(nbytes, dtype=torch.uint8, pin_memory=is_pinned)
+        self.data = self.tensor.numpy().data
+
+
+class TorchDeviceMemory:
+    """The memory of one device: `DeviceMemory`."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._module = STREAMS[device.type]
+
+    def free_nbytes(self) -> int | None:
+        """Return the bytes that the device has left, and those that torch keeps without using them."""
+        if not hasattr(self._module, "mem_get_info"):
+            return None
+        free: int = self._module.mem_get_info(self._device)[0]
+        kept = self._module.memory_reserved(self._device) - self._module.memory_allocated(self._device)
+        return free + int(kept)
+
+    def allocate(self, entries: Mapping[str, TensorEntry]) -> list[Target]:
+        """Allocate a tensor for each entry, with memory of its own."""
+        try:
+            return [self._empty(entry) for entry in entries.values()]
+        except torch.OutOfMemoryError as error:
+            raise LimitError(
+                "the tensors do not fit in the device's memory",
+                found=str(error),
+                hint="Load fewer tensors, or slices of them, or cast them with view.cast",
+            ) from None
+
+    def _empty(self, entry: TensorEntry) -> Target:
+        dtype: Any = entry.known_dtype
+        return Target(torch.empty(entry.shape, dtype=torch_dtype(dtype), device=self._device), dtype)
+
+    def host_buffer(self, nbytes: int) -> PinnedBuffer:
+        """Allocate pinned memory; torch keeps it for the next load."""
+        return PinnedBuffer(nbytes, is_pinned=self._device.type != "cpu")
+
+    def start(self, targets: Sequence[Target], buffer_nbytes: int) -> TorchCopies:
+        """Start a sequence of copies that follows the caller's work, in which the tensors' memory may have been."""
+        scratch = torch.empty(buffer_nbytes, dtype=torch.uint8, device=self._device)
+        stream = self._module.Stream(self._device)
+        stream.wait_stream(self._module.current_stream(self._device))
+        return TorchCopies(self._module, stream, scratch, [_Place(target) for target in targets])
+
+
+class _Place:
+    """Where the bytes of one tensor go.
+
+    Attributes:
+        elements: The tensor in one dimension.
+        dtype: The dtype of its bytes in the buffers.
+        itemsize: Bytes of an element there.
+        is_as_stored: Whether the tensor's memory is what the buffers hold.
+    """
+
+    __slots__ = ("dtype", "elements", "is_as_stored", "itemsize")
+
+    def __init__(self, target: Target) -> None:
+        dtype: Any = torch_dtype(target.stored)
+        self.elements: torch.Tensor = target.tensor.detach().view(-1)
+        self.dtype: torch.dtype = dtype
+        self.itemsize = target.stored.itemsize
+        self.is_as_stored = self.elements.dtype == dtype
+
+
+class _Mark:
+    """An event on the stream of copies."""
+
+    def __init__(self, event: Any) -> None:
+        self._event = event
+
+    def wait(self) -> None:
+        """Wait until the device has reached it; other threads run meanwhile."""
+        self._event.synchronize()
+
+
+class TorchCopies:
+    """Copies on a stream of their own: `DeviceCopies`."""
+
+    def __init__(self, module: Any, stream: Any, scratch: torch.Tensor, places: list[_Place]) -> None:
+        self._module = module
+        self._stream = stream
+        self._scratch = scratch
+        self._places = places
+
+    def fill(self, buffer: Any, moves: Sequence[Move]) -> _Mark:
+        """Begin to copy from a buffer."""
+        with self._module.stream(self._stream), torch.inference_mode():
+            together: list[Move] = []
+            for move in moves:
+                if self._places[move.target].is_as_stored and move.stop - move.start >= _DIRECT_FROM_NBYTES:
+                    self._copy(move, buffer.tensor)
+                else:
+                    together.append(move)
+            if together:
+                self._copy_together(together, buffer.tensor)
+            return _Mark(self._stream.record_event())
+
+    def _copy(self, move: Move, host: torch.Tensor) -> None:
+        into = self._places[move.target].elements.view(torch.uint8)
+        into[move.offset : move.offset + move.stop - move.start].copy_(
+            host[move.start : move.stop], non_blocking=True
+        )
+
+    def _copy_together(self, moves: Sequence[Move], host: torch.Tensor) -> None:
+        """Copy all that the moves cover at once; on the device, distribute it to the tensors."""
+        start, stop = moves[0].start, moves[-1].stop
+        self._scratch[start:stop].copy_(host[start:stop], non_blocking=True)
+        groups: dict[torch.dtype, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
+        for move in moves:
+            place = self._places[move.target]
+            first, n_elements = move.offset // place.itemsize, (move.stop - move.start) // place.itemsize
+            into, values = groups.setdefault(place.dtype, ([], []))
+            into.append(place.elements[first : first + n_elements])
+            values.append(self._scratch[move.start : move.stop].view(place.dtype))
+        for into, values in groups.values():
+            torch._foreach_copy_(into, values)
+
+    def end(self) -> None:
+        """Wait for all copies."""
+        self._stream.synchronize()

@@ -1,0 +1,46 @@
+"""A fixed number of host buffers, used again when the device has copied what is in them."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+from tensorkeep.arrays import DeviceMemory, HostBuffer, Mark
+
+
+class HostBuffers:
+    """Buffers for threads that each hold at most one, and are not more than the buffers.
+
+    So there is always one that is free, or will be when the device has copied it: nobody waits for another thread.
+    """
+
+    def __init__(self, device: DeviceMemory, n_buffers: int, nbytes: int) -> None:
+        self._device = device
+        self._nbytes = nbytes
+        self._n_unmade = n_buffers
+        self._free: list[HostBuffer] = []
+        self._in_use: deque[tuple[HostBuffer, Mark]] = deque()
+        self._lock = threading.Lock()
+
+    def take(self) -> HostBuffer:
+        """Return a buffer whose bytes nobody needs."""
+        with self._lock:
+            if self._free:
+                return self._free.pop()
+            is_made = not self._n_unmade
+            if is_made:
+                buffer, mark = self._in_use.popleft()
+            else:
+                self._n_unmade -= 1
+        if not is_made:
+            return self._device.host_buffer(self._nbytes)
+        mark.wait()
+        return buffer
+
+    def give(self, buffer: HostBuffer, mark: Mark | None) -> None:
+        """Give a buffer back, which the device needs until a mark."""
+        with self._lock:
+            if mark is None:
+                self._free.append(buffer)
+            else:
+                self._in_use.append((buffer, mark))

@@ -1,0 +1,99 @@
+"""New tensors on a device, of the bytes of any number of files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from tensorkeep.arrays import DenseArrays, DeviceMemory, Target, has_device_memory
+from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import LimitError
+from tensorkeep.limits import MAX_NDIM
+from tensorkeep.parallel import ProgressMeter
+from tensorkeep.tensors.staging._options import staging_options
+from tensorkeep.tensors.staging._pipeline import fill_targets
+from tensorkeep.tensors.staging._plan import Part
+from tensorkeep.transport import ByteRange, ByteSource
+
+_STAGED_FROM_NBYTES: Final = 2**20
+"""Bytes from which a load is staged: threads and buffers take longer to start than fewer bytes take to copy."""
+
+
+class Staged(msgspec.Struct, frozen=True, eq=False):
+    """Tensors of one source to load.
+
+    Attributes:
+        source: Has their bytes.
+        data_start: The byte of the source from which the entries count.
+        entries: The tensors, by name.
+    """
+
+    source: ByteSource
+    data_start: int
+    entries: Mapping[str, TensorEntry]
+
+
+def device_memory_of(adapter: DenseArrays) -> DeviceMemory | None:
+    """Return the memory that loads of an adapter pass on to; None if they are not staged."""
+    if adapter.is_on_host or not has_device_memory(adapter):
+        return None
+    return adapter.device_memory()
+
+
+def are_worth_staging(entries: Iterable[TensorEntry]) -> bool:
+    """Say whether tensors are large enough together."""
+    return sum(entry.nbytes for entry in entries) >= _STAGED_FROM_NBYTES
+
+
+def can_stage(adapter: DenseArrays, entry: TensorEntry) -> bool:
+    """Say whether the library has a tensor whose memory is what a file holds."""
+    dtype = entry.known_dtype
+    return dtype is not None and not dtype.is_packed and adapter.has_dtype(dtype) and len(entry.shape) <= MAX_NDIM
+
+
+def load_staged(
+    device: DeviceMemory, groups: list[Staged], meter: ProgressMeter | None = None
+) -> list[dict[str, Any]]:
+    """Load whole tensors, all of which `can_stage`.
+
+    Raises:
+        LimitError: If they do not fit in the device's memory; nothing has been read then.
+    """
+    options = staging_options()
+    _require_room(device, groups, options.device_budget)
+    targets: list[Target] = []
+    parts: list[Part] = []
+    loaded: list[dict[str, Any]] = []
+    for group in groups:
+        allocated = device.allocate(group.entries)
+        loaded.append({name: target.tensor for name, target in zip(group.entries, allocated, strict=True)})
+        for entry, target in zip(group.entries.values(), allocated, strict=True):
+            start, stop = entry.data_offsets
+            span = ByteRange(group.data_start + start, group.data_start + stop)
+            parts.append(Part(len(targets), group.source, span, target.stored.itemsize))
+            targets.append(target)
+    fill_targets(device, targets, parts, options, meter)
+    return loaded
+
+
+def _require_room(device: DeviceMemory, groups: list[Staged], budget: int | None) -> None:
+    needed = sum(entry.nbytes for group in groups for entry in group.entries.values())
+    free = device.free_nbytes()
+    if budget is not None and needed > budget:
+        raise LimitError(
+            "the tensors do not fit in the device budget",
+            path=groups[0].source.name,
+            expected=f"at most {budget:,} bytes",
+            found=f"{needed:,} bytes",
+            hint="Raise device_budget, or load fewer tensors, or slices of them",
+        )
+    if free is not None and needed > free:
+        raise LimitError(
+            "the tensors do not fit in the device's memory",
+            path=groups[0].source.name,
+            expected=f"at most {free:,} bytes, which are free",
+            found=f"{needed:,} bytes",
+            hint="Load fewer tensors, or slices of them, or cast them with view.cast",
+        )

@@ -1,0 +1,82 @@
+"""Tensors on a device, filled through host buffers: threads read, and the device copies meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from tensorkeep.arrays import DeviceCopies, DeviceMemory, HostBuffer, Mark, Target
+from tensorkeep.limits import READ_NBYTES
+from tensorkeep.parallel import ProgressMeter, parallel_for_each
+from tensorkeep.tensors.staging._buffers import HostBuffers
+from tensorkeep.tensors.staging._options import StagingOptions
+from tensorkeep.tensors.staging._plan import ALIGNMENT, Part, Task, Transfer, plan_tasks
+
+_MIN_BUFFERS: Final = 2
+"""Buffers that fit in any budget: one to read into while the device copies from another."""
+
+
+def fill_targets(
+    device: DeviceMemory,
+    targets: Sequence[Target],
+    parts: Iterable[Part],
+    options: StagingOptions,
+    meter: ProgressMeter | None = None,
+) -> None:
+    """Fill tensors on a device from sources, in a fixed amount of host memory.
+
+    After an error or an interrupt, some are filled and others are not, and no thread writes to them any more.
+    """
+    buffer_nbytes = min(READ_NBYTES, options.host_budget // _MIN_BUFFERS // ALIGNMENT * ALIGNMENT)
+    tasks = plan_tasks(parts, buffer_nbytes)
+    if not tasks:
+        return
+    n_buffers = min(options.host_budget // buffer_nbytes, sum(map(len, tasks)))
+    copies = device.start(targets, buffer_nbytes)
+    load = _Load(copies, HostBuffers(device, n_buffers, buffer_nbytes), meter)
+    try:
+        parallel_for_each(tasks, load.carry_out, n_threads=min(options.n_threads, n_buffers))
+    finally:
+        load.stop()
+        copies.end()
+
+
+class _Load:
+    """What the threads of one load share."""
+
+    def __init__(self, copies: DeviceCopies, buffers: HostBuffers, meter: ProgressMeter | None) -> None:
+        self._copies = copies
+        self._buffers = buffers
+        self._meter = meter
+        self._is_over = False
+        self._lock = threading.Lock()
+
+    def carry_out(self, task: Task) -> None:
+        """Make the transfers of a task, in order."""
+        for transfer in task:
+            buffer = self._buffers.take()
+            _read(transfer, buffer.data)
+            mark = self._fill(buffer, transfer)
+            if mark is None:
+                return
+            self._buffers.give(buffer, mark)
+            if self._meter is not None:
+                self._meter.add(transfer.nbytes)
+
+    def _fill(self, buffer: HostBuffer, transfer: Transfer) -> Mark | None:
+        """Let the device copy from a buffer; None if the load is over."""
+        with self._lock:
+            return None if self._is_over else self._copies.fill(buffer, transfer.moves)
+
+    def stop(self) -> None:
+        """Let no thread copy any more, such as one that still reads when the load is interrupted."""
+        with self._lock:
+            self._is_over = True
+
+
+def _read(transfer: Transfer, into: memoryview) -> None:
+    if transfer.checked is None:
+        transfer.source.read_into([(run.offset, into[run.start : run.stop]) for run in transfer.runs])
+    else:
+        transfer.checked.read_into(into[: transfer.nbytes])
