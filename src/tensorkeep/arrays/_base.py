@@ -206,8 +206,8 @@ class DenseArrays(Protocol):
 class SharedMemory(Protocol):
     """Tensors that are views of one storage."""
 
-    def storage(self, data: np.ndarray[Any, Any]) -> Any:
-        """Make a storage of bytes, on the device."""
+    def storage(self, data: Any) -> Any:
+        """Make a storage of bytes, on the device, or of a tensor of U8 that is there already."""
 
     def view_of(
         self,

@@ -68,7 +68,13 @@ class DeviceCopies(Protocol):
 
 
 class DeviceMemory(Protocol):
-    """The memory of one device."""
+    """The memory of one device.
+
+    Attributes:
+        name: The same for all objects of one device.
+    """
+
+    name: str
 
     def free_nbytes(self) -> int | None:
         """Return how many bytes can be allocated; None if that is not known."""

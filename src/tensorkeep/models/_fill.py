@@ -16,11 +16,12 @@ import msgspec
 import numpy as np
 import torch
 
-from tensorkeep.arrays import adapter_for, pieces
+from tensorkeep.arrays import Target, adapter_for, pieces
 from tensorkeep.dtypes import BY_NAME, DType, torch_row
 from tensorkeep.entries import TensorEntry
 from tensorkeep.limits import READ_NBYTES
 from tensorkeep.tensors import LazyTensor
+from tensorkeep.tensors.to_device import Part, device_memory_of, fill_targets, staging_options
 from tensorkeep.transport import ByteRange, ByteSource
 
 _BATCH_NBYTES: Final = 16 * READ_NBYTES
@@ -79,6 +80,18 @@ class _Stored(msgspec.Struct, frozen=True, eq=False):
             and sys.byteorder == "little"
         )
 
+    @property
+    def suits_device(self) -> bool:
+        """Whether a device can copy, or convert, the stored bytes by itself."""
+        into = self.into
+        return (
+            not self.dtype.is_packed
+            and adapter_for("torch").has_dtype(self.dtype)
+            and into.is_contiguous()
+            and not (into.is_conj() or into.is_neg())
+            and sys.byteorder == "little"
+        )
+
 
 class _Piece(msgspec.Struct, frozen=True, eq=False):
     """A part of a tensor that passes through the buffer.
@@ -103,26 +116,47 @@ def fill(jobs: Iterable[Job], report: _Report) -> None:
     for tensor in (tensor for job in jobs for tensor in job.versioned):
         if not tensor.is_inference():
             torch.autograd.graph.increment_version(tensor)
-    direct: list[_Stored] = []
-    staged: list[_Stored] = []
-    computed: list[Job] = []
-    for job in jobs:
-        stored = _stored(job)
-        if stored is None:
-            computed.append(job)
-        else:
-            (direct if stored.is_direct else staged).append(stored)
-    for source, group in _by_source(direct):
+    stored = [(job, _stored(job)) for job in jobs]
+    present = [each for _, each in stored if each is not None]
+    _fill_directly([each for each in present if each.is_direct], report)
+    others = _fill_on_devices([each for each in present if not each.is_direct], report)
+    _fill_in_pieces(others, report)
+    for job in (job for job, each in stored if each is None):
+        _compute(job, report)
+
+
+def _fill_directly(tensors: list[_Stored], report: _Report) -> None:
+    """Read straight into the tensors' memory."""
+    for source, group in _by_source(tensors):
         for batch in _batched(_memory_of(group), lambda part: len(part[1]), _BATCH_NBYTES):
             source.read_into(batch)
             report(sum(len(memory) for _, memory in batch))
-    staging = np.empty(_STAGED_NBYTES if staged else 0, np.uint8)
-    for source, group in _by_source(staged):
+
+
+def _fill_on_devices(tensors: list[_Stored], report: _Report) -> list[_Stored]:
+    """Let devices copy, and convert, what is read meanwhile; return the tensors that are left."""
+    devices: dict[torch.device, list[_Stored]] = {}
+    for each in tensors:
+        devices.setdefault(each.into.device, []).append(each)
+    left: list[_Stored] = []
+    for device, group in devices.items():
+        memory = device_memory_of(adapter_for("torch", device))
+        suited = [each for each in group if memory is not None and each.suits_device]
+        left += (each for each in group if memory is None or not each.suits_device)
+        if memory is not None:
+            targets = [Target(each.into, each.dtype) for each in suited]
+            parts = [Part(number, each.source, each.span, each.dtype.itemsize) for number, each in enumerate(suited)]
+            fill_targets(memory, targets, parts, staging_options(), report)
+    return left
+
+
+def _fill_in_pieces(tensors: list[_Stored], report: _Report) -> None:
+    """Read into a small buffer, and convert and copy from there."""
+    staging = np.empty(_STAGED_NBYTES if tensors else 0, np.uint8)
+    for source, group in _by_source(tensors):
         for pieces_read in _batched(_pieces_of(group), lambda piece: len(piece.span), _STAGED_NBYTES):
             _pass_through(source, pieces_read, staging.data)
             report(sum(len(piece.span) for piece in pieces_read))
-    for job in computed:
-        _compute(job, report)
 
 
 def _stored(job: Job) -> _Stored | None:

@@ -2,7 +2,7 @@
 
 - `indexing/`: which bytes an index needs. Pure.
 - `quantized/`: the numbers in ggml's blocks.
-- `staging/`: loads to a device through a fixed amount of the CPU's memory.
+- `to_device/`: loads to a device through a fixed amount of the CPU's memory.
 - `readers/`: how a tensor's elements are read.
 - `lazy/`: lazy tensors and mappings of them.
 - `writing/`: writing one file.
@@ -63,7 +63,7 @@ from tensorkeep.tensors.readers import (
     stored_pieces,
     take_block,
 )
-from tensorkeep.tensors.staging import staging
+from tensorkeep.tensors.to_device import staging
 from tensorkeep.tensors.writing import (
     Digesting,
     Elements,

@@ -133,8 +133,10 @@ class TorchArrays:
         tensor = torch.from_numpy(elements.view(stored))
         return tensor if viewed is None else tensor.view(viewed)
 
-    def storage(self, data: npt.NDArray[np.uint8]) -> torch.UntypedStorage:
+    def storage(self, data: npt.NDArray[np.uint8] | torch.Tensor) -> torch.UntypedStorage:
         """Make a storage of bytes: over them on the CPU, a copy on any other device."""
+        if isinstance(data, torch.Tensor):
+            return data.untyped_storage()
         if not data.size:
             return torch.empty(0, dtype=torch.uint8, device=self._device or "cpu").untyped_storage()
         return self.place({"": torch.from_numpy(aligned(data))})[""].untyped_storage()

@@ -36,9 +36,14 @@ class PinnedBuffer:
 
 
 class TorchDeviceMemory:
-    """The memory of one device: `DeviceMemory`."""
+    """The memory of one device: `DeviceMemory`.
+
+    Attributes:
+        name: torch's name of the device.
+    """
 
     def __init__(self, device: torch.device) -> None:
+        self.name = str(device)
         self._device = device
         self._module = STREAMS[device.type]
 

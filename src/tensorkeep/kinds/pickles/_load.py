@@ -8,9 +8,8 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from tensorkeep.arrays import codec_for
+from tensorkeep.arrays import codec_for, library_for
 from tensorkeep.arrays.sharing import shared_memory_for
 from tensorkeep.collector import PausedCollector
 from tensorkeep.dtypes import ALL_BY_NAME, DType
@@ -153,7 +152,9 @@ class _Memory:
         document, reader = wanted.document, wanted.reader
         self._is_swapped = document.is_big_endian != (sys.byteorder == "big")
         self._memory = shared_memory_for(reader.framework, reader.device)
-        self._bytes = _read_storages(wanted, meter)
+        is_for_device = not (self._is_swapped or reader.adapter.is_on_host)
+        goes_to_device = is_for_device and library_for(reader.framework).can_share_memory
+        self._bytes = _read_storages(wanted, reader if goes_to_device else reader.with_framework("numpy"), meter)
         self._needed = wanted.needed
         self._storages: dict[tuple[str, int], Any] = {}
         arrays = load_together({str(key): array for key, array in wanted.arrays.items()}, meter)
@@ -202,9 +203,8 @@ def _covered(part: Any) -> dict[str, ByteRange]:
     return covered
 
 
-def _read_storages(wanted: ValueToLoad, meter: ProgressMeter | None) -> dict[str, npt.NDArray[np.uint8]]:
-    """Read ranges of storages, by mmap if possible, else in a few large reads; embedded ones are there already."""
-    reader = wanted.reader.with_framework("numpy")
+def _read_storages(wanted: ValueToLoad, reader: TensorReader, meter: ProgressMeter | None) -> dict[str, Any]:
+    """Read ranges of storages as tensors of U8; embedded ones are there already, as NumPy's."""
     lazies = {}
     for key, part in wanted.needed.items():
         start = wanted.document.spans[key].start

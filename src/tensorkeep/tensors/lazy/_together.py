@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from tensorkeep.arrays import DeviceMemory
 from tensorkeep.entries import TensorEntry
 from tensorkeep.limits import ARENA_NBYTES
 from tensorkeep.parallel import Progress, ProgressMeter, parallel_for_each
 from tensorkeep.tensors.lazy._lazy import LazyTensor
-from tensorkeep.tensors.readers import Reader, ReadPlan, plan_reads
+from tensorkeep.tensors.readers import Reader, ReadPlan, TensorReader, plan_reads
+from tensorkeep.tensors.to_device import Staged, are_worth_staging, load_staged
 
 _N_PARTS_AT_ONCE: Final = 16
 """Parts that are read in parallel; each one from a server takes several requests in turn."""
@@ -39,14 +41,33 @@ def load_together(tensors: Mapping[str, LazyTensor], meter: ProgressMeter | None
     groups: dict[Reader, dict[str, TensorEntry]] = {}
     for name, lazy in tensors.items():
         groups.setdefault(lazy.reader, {})[name] = lazy.entry
-    loaded: dict[str, Any] = {}
+    loaded = _staged_together(groups, None if meter is None else meter.add)
     for reader, entries in groups.items():
+        if entries.keys() <= loaded.keys():
+            continue
         in_order = sorted(entries.items(), key=lambda item: item[1].data_offsets)
         for batch in [dict(in_order)] if meter is None else _batches(in_order):
             loaded |= reader.load(batch)
             if meter is not None:
                 meter.add(sum(entry.nbytes for entry in batch.values()))
     return {name: loaded[name] for name in tensors}
+
+
+def _staged_together(
+    groups: Mapping[Reader, Mapping[str, TensorEntry]], report: Callable[[int], None] | None
+) -> dict[str, Any]:
+    """Load tensors to devices that copy in the background, from all files through the same buffers."""
+    by_device: dict[str, tuple[DeviceMemory, list[Staged]]] = {}
+    for reader, entries in groups.items():
+        found = reader.staged(entries) if isinstance(reader, TensorReader) else None
+        if found is not None:
+            by_device.setdefault(found[0].name, (found[0], []))[1].append(found[1])
+    loaded: dict[str, Any] = {}
+    for device, staged in by_device.values():
+        if are_worth_staging(staged):
+            for tensors in load_staged(device, staged, report):
+                loaded |= tensors
+    return loaded
 
 
 def load_with_progress(tensors: Mapping[str, LazyTensor], progress: Progress | None) -> dict[str, Any]:

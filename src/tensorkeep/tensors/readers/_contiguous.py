@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.arrays import DenseArrays, adapter_for, library_for
+from tensorkeep.arrays import DenseArrays, DeviceMemory, adapter_for, library_for
 from tensorkeep.arrays.elements import aligned_block, known_dtype, within_numpys_limits
 from tensorkeep.buffers import Buffer
 from tensorkeep.collector import PausedCollector
@@ -24,7 +24,7 @@ from tensorkeep.limits import ARENA_NBYTES, MAPPED_FROM_NBYTES
 from tensorkeep.tensors.indexing import Selection, c_strides, parse_index
 from tensorkeep.tensors.readers._base import RUN_LENGTH, Planned, StoredTensor
 from tensorkeep.tensors.readers._blocks import read_block, spans_of_block, take_block
-from tensorkeep.tensors.staging import Staged, are_worth_staging, can_stage, device_memory_of, load_staged
+from tensorkeep.tensors.to_device import Staged, are_worth_staging, can_stage, device_memory_of, load_staged
 from tensorkeep.transport import ByteRange, ByteSource
 
 Array = npt.NDArray[Any]
@@ -153,9 +153,9 @@ class TensorReader:
 
     def load(self, entries: Mapping[str, TensorEntry], *, are_apart: bool = False) -> dict[str, Any]:
         """Read whole tensors."""
-        staged = self._load_staged(entries)
-        if staged is not None:
-            return staged
+        staged = self.staged(entries)
+        if staged is not None and are_worth_staging([staged[1]]):
+            return load_staged(staged[0], [staged[1]])[0]
         if are_apart:
             return self._load_apart(entries)
         crooked = {name: entry for name, entry in entries.items() if self._is_crooked(entry)}
@@ -169,15 +169,12 @@ class TensorReader:
         tensors |= self._load_into_arenas(rest)
         return {name: tensors[name] for name in entries}
 
-    def _load_staged(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any] | None:
-        """Read whole tensors through host buffers; None if the device, or one of the tensors, does not allow it."""
+    def staged(self, entries: Mapping[str, TensorEntry]) -> tuple[DeviceMemory, Staged] | None:
+        """Return the device that can copy tensors by itself, and what to load; None to load them in another way."""
         device = device_memory_of(self.adapter)
-        if device is None or not are_worth_staging(entries.values()):
+        if device is None or not all(can_stage(self.adapter, entry) for entry in entries.values()):
             return None
-        if not all(can_stage(self.adapter, entry) for entry in entries.values()):
-            return None
-        (loaded,) = load_staged(device, [Staged(self.whole_source, self.data_start, entries)])
-        return loaded
+        return device, Staged(self.whole_source, self.data_start, entries)
 
     def _load_apart(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
         """Read whole tensors that do not overlap, in the order of their bytes: from one mapping, if possible."""

@@ -112,7 +112,7 @@ class VerifyingSource:
 
 
 class CheckedRange:
-    """A range that is read in order, in pieces, and held against its digest when the last one is read."""
+    """A range that is read in order, in pieces, and whose digest is checked with the last one."""
 
     def __init__(self, source: ByteSource, checked: _Checked) -> None:
         self._source = source

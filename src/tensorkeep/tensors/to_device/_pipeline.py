@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from tensorkeep.arrays import DeviceCopies, DeviceMemory, HostBuffer, Mark, Target
 from tensorkeep.limits import READ_NBYTES
-from tensorkeep.parallel import ProgressMeter, parallel_for_each
-from tensorkeep.tensors.staging._buffers import HostBuffers
-from tensorkeep.tensors.staging._options import StagingOptions
-from tensorkeep.tensors.staging._plan import ALIGNMENT, Part, Task, Transfer, plan_tasks
+from tensorkeep.parallel import parallel_for_each
+from tensorkeep.tensors.to_device._buffers import HostBuffers
+from tensorkeep.tensors.to_device._options import StagingOptions
+from tensorkeep.tensors.to_device._plan import ALIGNMENT, Part, Task, Transfer, plan_tasks
 
 _MIN_BUFFERS: Final = 2
 """Buffers that fit in any budget: one to read into while the device copies from another."""
@@ -22,9 +22,9 @@ def fill_targets(
     targets: Sequence[Target],
     parts: Iterable[Part],
     options: StagingOptions,
-    meter: ProgressMeter | None = None,
+    report: Callable[[int], None] | None = None,
 ) -> None:
-    """Fill tensors on a device from sources, in a fixed amount of host memory.
+    """Fill tensors on a device from sources, in a fixed amount of host memory, and report bytes as they are read.
 
     After an error or an interrupt, some are filled and others are not, and no thread writes to them any more.
     """
@@ -34,7 +34,7 @@ def fill_targets(
         return
     n_buffers = min(options.host_budget // buffer_nbytes, sum(map(len, tasks)))
     copies = device.start(targets, buffer_nbytes)
-    load = _Load(copies, HostBuffers(device, n_buffers, buffer_nbytes), meter)
+    load = _Load(copies, HostBuffers(device, n_buffers, buffer_nbytes), report)
     try:
         parallel_for_each(tasks, load.carry_out, n_threads=min(options.n_threads, n_buffers))
     finally:
@@ -45,10 +45,11 @@ def fill_targets(
 class _Load:
     """What the threads of one load share."""
 
-    def __init__(self, copies: DeviceCopies, buffers: HostBuffers, meter: ProgressMeter | None) -> None:
+    def __init__(self, copies: DeviceCopies, buffers: HostBuffers, report: Callable[[int], None] | None) -> None:
         self._copies = copies
         self._buffers = buffers
-        self._meter = meter
+        self._report = report
+        self._reporting = threading.Lock()
         self._is_over = False
         self._lock = threading.Lock()
 
@@ -61,8 +62,9 @@ class _Load:
             if mark is None:
                 return
             self._buffers.give(buffer, mark)
-            if self._meter is not None:
-                self._meter.add(transfer.nbytes)
+            if self._report is not None:
+                with self._reporting:
+                    self._report(transfer.nbytes)
 
     def _fill(self, buffer: HostBuffer, transfer: Transfer) -> Mark | None:
         """Let the device copy from a buffer; None if the load is over."""

@@ -11,10 +11,10 @@ their own, and are complete when a load returns. Nothing here knows an array lib
 - `_load`: new tensors of files.
 """
 
-from tensorkeep.tensors.staging._load import Staged, are_worth_staging, can_stage, device_memory_of, load_staged
-from tensorkeep.tensors.staging._options import StagingOptions, staging, staging_options
-from tensorkeep.tensors.staging._pipeline import fill_targets
-from tensorkeep.tensors.staging._plan import Part
+from tensorkeep.tensors.to_device._load import Staged, are_worth_staging, can_stage, device_memory_of, load_staged
+from tensorkeep.tensors.to_device._options import StagingOptions, staging, staging_options
+from tensorkeep.tensors.to_device._pipeline import fill_targets
+from tensorkeep.tensors.to_device._plan import Part, plan_tasks
 
 __all__ = [
     "Part",
@@ -25,6 +25,7 @@ __all__ = [
     "device_memory_of",
     "fill_targets",
     "load_staged",
+    "plan_tasks",
     "staging",
     "staging_options",
 ]

@@ -57,7 +57,7 @@ def staging(
         host_budget: Bytes of pinned memory for one load, at least 1 MiB; 256 MiB by default.
         device_budget: Bytes of the device's memory that the tensors of one load may take. A larger checkpoint is
             refused before anything is read. By default, all that is free.
-        n_threads: Threads that read; by default as many as there are cores, at most 16.
+        n_threads: Threads that read; by default one for each core, at most 16.
 
     Yields:
         Nothing.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -11,10 +11,9 @@ from tensorkeep.arrays import DenseArrays, DeviceMemory, Target, has_device_memo
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import LimitError
 from tensorkeep.limits import MAX_NDIM
-from tensorkeep.parallel import ProgressMeter
-from tensorkeep.tensors.staging._options import staging_options
-from tensorkeep.tensors.staging._pipeline import fill_targets
-from tensorkeep.tensors.staging._plan import Part
+from tensorkeep.tensors.to_device._options import staging_options
+from tensorkeep.tensors.to_device._pipeline import fill_targets
+from tensorkeep.tensors.to_device._plan import Part
 from tensorkeep.transport import ByteRange, ByteSource
 
 _STAGED_FROM_NBYTES: Final = 2**20
@@ -34,6 +33,11 @@ class Staged(msgspec.Struct, frozen=True, eq=False):
     data_start: int
     entries: Mapping[str, TensorEntry]
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(entry.nbytes for entry in self.entries.values())
+
 
 def device_memory_of(adapter: DenseArrays) -> DeviceMemory | None:
     """Return the memory that loads of an adapter pass on to; None if they are not staged."""
@@ -42,9 +46,9 @@ def device_memory_of(adapter: DenseArrays) -> DeviceMemory | None:
     return adapter.device_memory()
 
 
-def are_worth_staging(entries: Iterable[TensorEntry]) -> bool:
+def are_worth_staging(groups: Iterable[Staged]) -> bool:
     """Say whether tensors are large enough together."""
-    return sum(entry.nbytes for entry in entries) >= _STAGED_FROM_NBYTES
+    return sum(group.nbytes for group in groups) >= _STAGED_FROM_NBYTES
 
 
 def can_stage(adapter: DenseArrays, entry: TensorEntry) -> bool:
@@ -54,13 +58,9 @@ def can_stage(adapter: DenseArrays, entry: TensorEntry) -> bool:
 
 
 def load_staged(
-    device: DeviceMemory, groups: list[Staged], meter: ProgressMeter | None = None
+    device: DeviceMemory, groups: list[Staged], report: Callable[[int], None] | None = None
 ) -> list[dict[str, Any]]:
-    """Load whole tensors, all of which `can_stage`.
-
-    Raises:
-        LimitError: If they do not fit in the device's memory; nothing has been read then.
-    """
+    """Load whole tensors, all suited by `can_stage`; a LimitError, before anything is read, if they do not fit."""
     options = staging_options()
     _require_room(device, groups, options.device_budget)
     targets: list[Target] = []
@@ -74,12 +74,12 @@ def load_staged(
             span = ByteRange(group.data_start + start, group.data_start + stop)
             parts.append(Part(len(targets), group.source, span, target.stored.itemsize))
             targets.append(target)
-    fill_targets(device, targets, parts, options, meter)
+    fill_targets(device, targets, parts, options, report)
     return loaded
 
 
 def _require_room(device: DeviceMemory, groups: list[Staged], budget: int | None) -> None:
-    needed = sum(entry.nbytes for group in groups for entry in group.entries.values())
+    needed = sum(group.nbytes for group in groups)
     free = device.free_nbytes()
     if budget is not None and needed > budget:
         raise LimitError(

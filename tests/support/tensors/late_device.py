@@ -1,0 +1,147 @@
+"""A device made of NumPy's arrays whose copies are late, and which spoils a buffer as soon as it has copied it."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from tensorkeep.arrays import HostBuffer, Move, Target
+from tensorkeep.entries import TensorEntry
+
+
+class Buffer:
+    """A `HostBuffer`."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.data = memoryview(bytearray(nbytes))
+
+
+class Mark:
+    """An event that the device sets."""
+
+    def __init__(self) -> None:
+        self.is_reached = threading.Event()
+
+    def wait(self) -> None:
+        assert self.is_reached.wait(60)
+
+
+class LateDevice:
+    """A `DeviceMemory`.
+
+    Attributes:
+        buffers: All that were allocated.
+        n_filled: Calls of `fill`.
+        copies: Those that were started.
+        fails_at: The call of `fill` that fails.
+        n_buffers_at_most: Buffers that can be allocated before memory is exhausted.
+    """
+
+    name = "late"
+
+    def __init__(self, *, free_nbytes: int | None = None, fails_at: int = -1, n_buffers_at_most: int = 1000) -> None:
+        self.buffers: list[Buffer] = []
+        self.n_filled = 0
+        self.copies: list[LateCopies] = []
+        self.fails_at = fails_at
+        self.n_buffers_at_most = n_buffers_at_most
+        self._free_nbytes = free_nbytes
+
+    def free_nbytes(self) -> int | None:
+        return self._free_nbytes
+
+    def allocate(self, entries: Mapping[str, TensorEntry]) -> list[Target]:
+        targets: list[Target] = []
+        for entry in entries.values():
+            dtype = entry.known_dtype
+            assert dtype is not None
+            targets.append(Target(np.full(entry.nbytes, 0xDD, np.uint8), dtype))
+        return targets
+
+    def host_buffer(self, nbytes: int) -> Buffer:
+        if len(self.buffers) == self.n_buffers_at_most:
+            raise MemoryError("no pinned memory is left")
+        self.buffers.append(Buffer(nbytes))
+        return self.buffers[-1]
+
+    def start(self, targets: Sequence[Target], buffer_nbytes: int) -> LateCopies:
+        assert buffer_nbytes > 0
+        self.copies.append(LateCopies(self, targets))
+        return self.copies[-1]
+
+
+class LateCopies:
+    """`DeviceCopies` made by a thread, some time after they were begun."""
+
+    def __init__(self, device: LateDevice, targets: Sequence[Target]) -> None:
+        self._device = device
+        self._targets = targets
+        self._begun: SimpleQueue[tuple[HostBuffer, Sequence[Move], Mark] | None] = SimpleQueue()
+        self._random = random.Random(7)
+        self._is_in_fill = threading.Lock()
+        self.thread = threading.Thread(target=self._copy, daemon=True)
+        self.thread.start()
+
+    def fill(self, buffer: HostBuffer, moves: Sequence[Move]) -> Mark:
+        assert self._is_in_fill.acquire(blocking=False), "two threads at once"
+        try:
+            if self._device.n_filled == self._device.fails_at:
+                raise RuntimeError("the device is lost")
+            self._device.n_filled += 1
+            mark = Mark()
+            self._begun.put((buffer, moves, mark))
+            return mark
+        finally:
+            self._is_in_fill.release()
+
+    def _copy(self) -> None:
+        while (begun := self._begun.get()) is not None:
+            buffer, moves, mark = begun
+            time.sleep(self._random.random() * 0.002)
+            for move in moves:
+                values = np.frombuffer(buffer.data[move.start : move.stop], np.uint8)
+                self._targets[move.target].tensor[move.offset : move.offset + len(values)] = values
+            buffer.data[:] = b"\xee" * len(buffer.data)
+            mark.is_reached.set()
+
+    def end(self) -> None:
+        self._begun.put(None)
+        self.thread.join(60)
+        assert not self.thread.is_alive()
+
+
+class _Event:
+    def synchronize(self) -> None:
+        pass
+
+
+class _Stream:
+    def __init__(self, device: Any = None) -> None:
+        pass
+
+    def wait_stream(self, stream: Any) -> None:
+        pass
+
+    def record_event(self) -> _Event:
+        return _Event()
+
+    def synchronize(self) -> None:
+        pass
+
+
+class CpuStreams:
+    """What torch's modules of streams have, for the CPU: copies are complete when they begin."""
+
+    Stream = _Stream
+    current_stream = _Stream
+
+    @staticmethod
+    def stream(_: Any) -> Any:
+        return nullcontext()

@@ -1,0 +1,161 @@
+"""Loads through host buffers with torch's own copies, on a device that this machine has: the CPU, by another name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tensorkeep
+from tensorkeep.arrays import Target, adapter_for, has_device_memory
+from tensorkeep.arrays.torch import _device_memory
+from tensorkeep.dtypes import BY_NAME
+from tensorkeep.errors import IntegrityError, LimitError
+from tensorkeep.tensors.to_device import Part, StagingOptions, fill_targets
+from tensorkeep.transport import ByteRange, MemorySource
+from tests.support.tensors.late_device import CpuStreams
+
+DEVICE = "cpu:0"
+"""The CPU, not as the host's memory but as a device to which tensors are copied."""
+
+
+@pytest.fixture(autouse=True)
+def copies_to_the_cpu(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the numbers of moves of all transfers."""
+    monkeypatch.setitem(_device_memory.STREAMS, "cpu", CpuStreams)
+    calls: list[int] = []
+    fill = _device_memory.TorchCopies.fill
+
+    def noted(self: Any, buffer: Any, moves: Any) -> Any:
+        calls.append(len(moves))
+        return fill(self, buffer, moves)
+
+    monkeypatch.setattr(_device_memory.TorchCopies, "fill", noted)
+    return calls
+
+
+def state() -> dict[str, torch.Tensor]:
+    torch.manual_seed(3)
+    large = {f"layers.{n}.weight": torch.randn(400, 1000).bfloat16() for n in range(4)}
+    small = {f"layers.{n}.bias": torch.randn(n % 13, 3).to(torch.float16) for n in range(200)}
+    odd = {
+        "byte": torch.tensor([1, 2, 3], dtype=torch.uint8),
+        "number": torch.tensor(3.5, dtype=torch.float64),
+        "empty": torch.empty(0, 5),
+        "flag": torch.tensor([True, False]),
+        "complex": torch.randn(5, dtype=torch.complex64),
+        "f8": torch.randn(7).to(torch.float8_e4m3fn),
+    }
+    return large | small | odd
+
+
+def equal(loaded: dict[str, torch.Tensor], saved: dict[str, torch.Tensor]) -> bool:
+    return loaded.keys() == saved.keys() and all(
+        loaded[name].dtype == tensor.dtype
+        and loaded[name].shape == tensor.shape
+        and loaded[name].contiguous().view(-1).view(torch.uint8).equal(tensor.contiguous().view(-1).view(torch.uint8))
+        for name, tensor in saved.items()
+    )
+
+
+def files(folder: Path) -> dict[str, Path]:
+    paths = {name: folder / name for name in ("one.safetensors", "sharded", "pickle.pt")}
+    tensorkeep.torch.save_file(state(), paths["one.safetensors"])
+    tensorkeep.save_checkpoint(state(), paths["sharded"], max_shard_size="1MB")
+    torch.save(state(), paths["pickle.pt"])
+    return paths
+
+
+@pytest.mark.parametrize("host_budget", [2**20, 2**26])
+def test_all_kinds_of_files_are_loaded_as_they_were_saved(
+    tmp_path: Path, host_budget: int, copies_to_the_cpu: list[int]
+) -> None:
+    for path in files(tmp_path).values():
+        copies_to_the_cpu.clear()
+        with staging_of(host_budget):
+            loaded = tensorkeep.load(path, framework="torch", device=DEVICE)
+        assert equal(loaded, state()), path
+        assert sum(copies_to_the_cpu) >= sum(tensor.numel() > 0 for tensor in state().values()), path
+
+
+def staging_of(host_budget: int) -> Any:
+    return tensorkeep.staging(host_budget=host_budget, n_threads=3)
+
+
+def test_tensors_own_their_memory(tmp_path: Path) -> None:
+    path = files(tmp_path)["one.safetensors"]
+
+    loaded = tensorkeep.load(path, framework="torch", device=DEVICE)
+
+    n_bytes = {name: tensor.untyped_storage().nbytes() for name, tensor in loaded.items()}
+    assert n_bytes == {name: tensor.nbytes for name, tensor in loaded.items()}
+    loaded["layers.1.bias"].add_(1)
+    assert equal({"layers.2.bias": loaded["layers.2.bias"]}, {"layers.2.bias": state()["layers.2.bias"]})
+
+
+def test_shards_are_loaded_in_one_go_and_progress_is_told(tmp_path: Path, copies_to_the_cpu: list[int]) -> None:
+    path = files(tmp_path)["sharded"]
+    heard: list[tuple[int, int]] = []
+
+    loaded = tensorkeep.load(path, framework="torch", device=DEVICE, progress=lambda *so_far: heard.append(so_far))
+
+    total = sum(tensor.nbytes for tensor in state().values())
+    assert equal(loaded, state())
+    assert heard[-1] == (total, total)
+    assert len(copies_to_the_cpu) < 20
+
+
+def test_digests_are_checked_on_the_way(tmp_path: Path) -> None:
+    path = tmp_path / "checked.safetensors"
+    tensorkeep.save(state(), path)
+    assert equal(tensorkeep.load(path, framework="torch", device=DEVICE, verify=True), state())
+    damaged = bytearray(path.read_bytes())
+    damaged[-3] ^= 1
+    path.write_bytes(damaged)
+
+    with pytest.raises(IntegrityError, match="not those that were saved"):
+        tensorkeep.load(path, framework="torch", device=DEVICE, verify=True)
+
+
+def test_a_cast_is_made_on_the_device(tmp_path: Path) -> None:
+    path = files(tmp_path)["one.safetensors"]
+
+    with tensorkeep.open(path, framework="torch", device=DEVICE) as opened:
+        loaded = opened.select("layers.*.weight").cast("f32").load()
+
+    assert equal(loaded, {name: state()[name].float() for name in loaded})
+    assert len(loaded) == 4
+
+
+def test_existing_tensors_of_another_dtype_are_converted_by_the_device() -> None:
+    saved = [torch.randn(300, 1000).bfloat16(), torch.randn(9).bfloat16(), torch.arange(5)]
+    into = [torch.zeros(300, 1000), torch.nn.Parameter(torch.zeros(9)), torch.zeros(5, dtype=torch.int64)]
+    sources = [MemorySource(tensor.view(torch.uint8).numpy().tobytes(), name="file") for tensor in saved]
+    stored = [BY_NAME["BF16"], BY_NAME["BF16"], BY_NAME["I64"]]
+    targets = [Target(tensor, dtype) for tensor, dtype in zip(into, stored, strict=True)]
+    parts = [Part(n, source, ByteRange(0, source.nbytes), stored[n].itemsize) for n, source in enumerate(sources)]
+    device = adapter_for("torch", DEVICE)
+    assert has_device_memory(device)
+
+    fill_targets(device.device_memory(), targets, parts, StagingOptions(host_budget=2**20))
+
+    assert all(tensor.equal(values.to(tensor.dtype)) for tensor, values in zip(into, saved, strict=True))
+
+
+def test_too_small_a_budget_is_refused(tmp_path: Path) -> None:
+    path = files(tmp_path)["one.safetensors"]
+
+    with tensorkeep.staging(device_budget=1_000_000), pytest.raises(LimitError, match="device budget"):
+        tensorkeep.load(path, framework="torch", device=DEVICE)
+
+
+def test_numpy_is_not_concerned(tmp_path: Path, copies_to_the_cpu: list[int]) -> None:
+    path = files(tmp_path)["one.safetensors"]
+
+    loaded = tensorkeep.load(path, framework="numpy")
+
+    assert isinstance(loaded["number"], np.ndarray)
+    assert copies_to_the_cpu == []
