@@ -11,7 +11,7 @@ import torch
 
 import tensorkeep
 from tensorkeep.arrays import Target, adapter_for, has_device_memory
-from tensorkeep.arrays.torch import _device_memory
+from tensorkeep.arrays.torch import _device_memory, _to_host
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import IntegrityError, LimitError
 from tensorkeep.tensors.to_device import Part, StagingOptions, fill_targets
@@ -159,3 +159,14 @@ def test_numpy_is_not_concerned(tmp_path: Path, copies_to_the_cpu: list[int]) ->
 
     assert isinstance(loaded["number"], np.ndarray)
     assert copies_to_the_cpu == []
+
+
+def test_large_tensors_come_back_in_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(_to_host, "PART_NBYTES", 2**16)  # many parts of a tensor that is quick to make
+    tensor = torch.randn(300, 700, dtype=torch.complex64).conj()[::2, 1:].T
+
+    parts = list(_to_host.parts_on_host(tensor, ((slice(row, row + 50),) for row in range(0, 699, 50))))
+    tensorkeep.save({"x": tensor}, tmp_path / "x.safetensors")
+
+    assert torch.cat(parts).equal(tensor)
+    assert tensorkeep.load(tmp_path / "x.safetensors")["x"].equal(tensor.resolve_conj())

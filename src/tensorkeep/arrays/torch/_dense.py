@@ -15,6 +15,7 @@ from tensorkeep.arrays.elements import aligned, elements_of, pack, within_numpys
 from tensorkeep.arrays.in_memory import TensorInMemory, bytes_at
 from tensorkeep.arrays.torch._device_memory import STREAMS, TorchDeviceMemory
 from tensorkeep.arrays.torch._dtypes import torch_dtype
+from tensorkeep.arrays.torch._to_host import PART_NBYTES, parts_on_host
 from tensorkeep.arrays.torch.devices import NO_DEVICE, check_device
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import BY_NAME, BY_TORCH, DTYPES, FOREIGN_DTYPES, DType
@@ -287,9 +288,8 @@ def _memory(tensor: torch.Tensor, start: int, stop: int) -> Iterator[Buffer]:
             f"tensors on {tensor.device} share memory that is not one storage", hint="Save a `.clone()` of them"
         )
     whole = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
-    return (
-        whole[begin : min(begin + PACK_NBYTES, last)].cpu().numpy().data for begin in range(first, last, PACK_NBYTES)
-    )
+    slices = (slice(begin, min(begin + PART_NBYTES, last)) for begin in range(first, last, PART_NBYTES))
+    return (part.numpy().data for part in parts_on_host(whole, slices))
 
 
 def _halved(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -312,8 +312,9 @@ def _buffers(tensor: torch.Tensor) -> Iterator[Buffer]:
     if _is_as_in_file(tensor):
         yield from _bytes_of(tensor)
         return
-    for index in pieces(tuple(tensor.shape), tensor.element_size(), PACK_NBYTES):
-        for stored in _bytes_of(tensor[index].cpu().resolve_conj().resolve_neg().contiguous()):
+    piece_nbytes = PACK_NBYTES if tensor.is_cpu else PART_NBYTES
+    for part in parts_on_host(tensor, pieces(tuple(tensor.shape), tensor.element_size(), piece_nbytes)):
+        for stored in _bytes_of(part.resolve_conj().resolve_neg().contiguous()):
             if np.little_endian:
                 yield stored
             else:
