@@ -12,9 +12,10 @@ unexport PYTHONDONTWRITEBYTECODE
 SCALE ?= 1
 FILES = 5000
 SEED ?= 0
+GPU_PYTHON ?= $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour test lint types pages unit test-versions docs format bench pictures fuzz soak clean
+.PHONY: help demo tour test lint types pages unit test-versions docs format bench pictures fuzz soak gpu clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +80,10 @@ soak: fuzz ## Kill, damage and fuzz for hours: make soak SCALE=2 SEED=7
 	@$(BIN)/python tests/support/remote/get_nginx.py
 	TENSORKEEP_SOAK=$(SCALE) TENSORKEEP_SEED=$(SEED) \
 		$(BIN)/pytest -m soak --numprocesses logical --timeout 0 --hypothesis-seed $(SEED)
+
+gpu: ## Run the tests that need a GPU, and measure: make gpu GPU_PYTHON=python3 on a machine that has torch
+	$(GPU_PYTHON) -m pytest tests/gpu -q -c /dev/null --rootdir . --noconftest -p no:cacheprovider
+	$(GPU_PYTHON) -m benchmarks.gpu
 
 clean: ## Remove everything built
 	rm -rf .venv site dist demo-out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,287 @@
+"""Loads to a GPU and saves from it, beside the peers and the limits of the machine: `make gpu`.
+
+Each contender runs in a process of its own, some rounds in turns, and tells its seconds and its memory. The results
+go to benchmarks/gpu.json. This program needs torch, NumPy, safetensors and what tensorkeep requires, and nothing else
+of the development packages, so that it runs on a bare machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+import tensorkeep
+
+_RESULTS: Final = Path(__file__).with_name("gpu.json")
+_SMALL_NBYTES: Final = 2048
+_READ_NBYTES: Final = 2**24
+
+
+def _load(path: Path, device: str) -> Any:
+    return tensorkeep.torch.load_file(path, device=device)
+
+
+def _load_and_verify(path: Path, device: str) -> Any:
+    return tensorkeep.load(path, framework="torch", device=device, verify=True)
+
+
+def _load_with_safetensors(path: Path, device: str) -> Any:
+    from safetensors.torch import load_file
+
+    return load_file(path, device=device)
+
+
+def _load_pickle(path: Path, device: str) -> Any:
+    return tensorkeep.load(path, framework="torch", device=device)
+
+
+def _load_pickle_with_torch(path: Path, device: str) -> Any:
+    return torch.load(path, map_location=device, mmap=True, weights_only=True)
+
+
+def _columns(path: Path, device: str) -> Any:
+    with tensorkeep.open(path, framework="torch", device=device) as opened:
+        return [lazy[:, : lazy.shape[1] // 4] for lazy in opened.values()]
+
+
+def _columns_with_safetensors(path: Path, device: str) -> Any:
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt", device=device) as file:
+        names = list(file.keys())
+        slices = [file.get_slice(name) for name in names]
+        return [each[:, : each.get_shape()[1] // 4] for each in slices]
+
+
+def _pinned_copies(path: Path, device: str) -> Any:
+    """Copy as many bytes from two pinned buffers, and read nothing."""
+    into = torch.empty(path.stat().st_size, dtype=torch.uint8, device=device)
+    buffers = [torch.empty(_READ_NBYTES, dtype=torch.uint8, pin_memory=device != "cpu") for _ in range(2)]
+    for n, start in enumerate(range(0, len(into), _READ_NBYTES)):
+        part = into[start : start + _READ_NBYTES]
+        part.copy_(buffers[n % 2][: len(part)], non_blocking=True)
+    return into
+
+
+def _read_by_all_cores(path: Path, device: str) -> Any:  # noqa: ARG001 - like the others
+    """Read the file into a few buffers, by a thread for each core."""
+    n_threads = min(16, os.cpu_count() or 1)
+    buffers = [bytearray(_READ_NBYTES) for _ in range(n_threads)]
+    nbytes = path.stat().st_size
+    with path.open("rb", buffering=0) as file, ThreadPoolExecutor(n_threads) as readers:
+
+        def read(thread: int) -> None:
+            for start in range(thread * _READ_NBYTES, nbytes, n_threads * _READ_NBYTES):
+                os.preadv(file.fileno(), [memoryview(buffers[thread])[: nbytes - start]], start)
+
+        list(readers.map(read, range(n_threads)))
+    return buffers
+
+
+def _save(path: Path, device: str) -> Any:
+    return _timed_save(path, device, lambda state, into: tensorkeep.torch.save_file(state, into))
+
+
+def _save_with_safetensors(path: Path, device: str) -> Any:
+    from safetensors.torch import save_file
+
+    return _timed_save(path, device, save_file)
+
+
+def _timed_save(path: Path, device: str, save: Callable[[Any, Path], Any]) -> Any:
+    state = tensorkeep.torch.load_file(path, device=device)
+    into = path.with_suffix(".saved")
+    _synchronize(device)
+    started = time.perf_counter()
+    save(state, into)
+    took = time.perf_counter() - started
+    into.unlink()
+    return took
+
+
+def _copies_to_host(path: Path, device: str) -> Any:
+    """Copy the tensors to pinned memory, and write nothing."""
+    state = tensorkeep.torch.load_file(path, device=device)
+    buffer = torch.empty(_READ_NBYTES, dtype=torch.uint8, pin_memory=device != "cpu")
+    _synchronize(device)
+    started = time.perf_counter()
+    for tensor in state.values():
+        flat = tensor.view(-1).view(torch.uint8)
+        for start in range(0, len(flat), _READ_NBYTES):
+            part = flat[start : start + _READ_NBYTES]
+            buffer[: len(part)].copy_(part, non_blocking=True)
+    _synchronize(device)
+    return time.perf_counter() - started
+
+
+CONTENDERS: Final[dict[str, Callable[[Path, str], Any]]] = {
+    "tensorkeep": _load,
+    "tensorkeep, verified": _load_and_verify,
+    "safetensors": _load_with_safetensors,
+    "tensorkeep, pickle": _load_pickle,
+    "torch.load": _load_pickle_with_torch,
+    "tensorkeep, columns": _columns,
+    "safetensors, columns": _columns_with_safetensors,
+    "limit: pinned copies": _pinned_copies,
+    "limit: reads": _read_by_all_cores,
+    "tensorkeep, save": _save,
+    "safetensors, save": _save_with_safetensors,
+    "limit: copies to the host": _copies_to_host,
+}
+_LOADS: Final = ("tensorkeep", "tensorkeep, verified", "safetensors", "limit: pinned copies", "limit: reads")
+
+CASES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "20,000 tensors of 2 kB": ("small.safetensors", ("tensorkeep", "safetensors")),
+    "300 tensors of bf16, page cache": ("large.safetensors", _LOADS),
+    "300 tensors of bf16, tmpfs": ("tmpfs.safetensors", _LOADS),
+    "a pickle": ("large.pt", ("tensorkeep, pickle", "torch.load")),
+    "a quarter of the columns": ("large.safetensors", ("tensorkeep, columns", "safetensors, columns")),
+    "a save to tmpfs": (
+        "tmpfs.safetensors",
+        ("tensorkeep, save", "safetensors, save", "limit: copies to the host"),
+    ),
+}
+"""Each case: its file, and who takes part."""
+
+
+def _synchronize(device: str) -> None:
+    if device != "cpu":
+        torch.cuda.synchronize(device)
+
+
+def _measure(contender: str, path: Path, device: str) -> dict[str, float]:
+    """Run a contender once, after a small load that starts the device; return seconds and bytes."""
+    on_gpu = device != "cpu"
+    torch.empty(1, device=device)
+    _load(path.with_name("warm.safetensors"), device)
+    _synchronize(device)
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    before = _private_nbytes()
+    started = time.perf_counter()
+    result = CONTENDERS[contender](path, device)
+    _synchronize(device)
+    took = result if isinstance(result, float) else time.perf_counter() - started
+    return {
+        "seconds": took,
+        "host_nbytes": _private_nbytes() - before,
+        "peak_nbytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "device_peak_nbytes": torch.cuda.max_memory_allocated() if on_gpu else 0,
+        "device_nbytes": torch.cuda.memory_allocated() if on_gpu else 0,
+    }
+
+
+def _private_nbytes() -> int:
+    """Return the resident memory that is not a file's."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _make_files(folder: Path, tmpfs: Path, nbytes: int, n_small: int) -> dict[str, Path]:
+    """Write the files that are loaded, and return where they are."""
+    names = ("warm.safetensors", "small.safetensors", "large.safetensors", "large.pt")
+    paths = {name: folder / name for name in names} | {"tmpfs.safetensors": tmpfs / "tmpfs.safetensors"}
+    n_large = 300
+    rows = max(1, nbytes // n_large // (2 * 4096))
+    one = torch.randn(rows, 4096).bfloat16()
+    large = {f"layers.{n}.weight": one.clone() for n in range(n_large)}
+    small = {f"layers.{n}.scale": torch.randn(_SMALL_NBYTES // 2).bfloat16() for n in range(n_small)}
+    tensorkeep.torch.save_file({"x": torch.randn(2**20)}, paths["warm.safetensors"])
+    tensorkeep.torch.save_file({"x": torch.randn(2**20)}, tmpfs / "warm.safetensors")
+    tensorkeep.torch.save_file(small, paths["small.safetensors"])
+    tensorkeep.save(large, paths["large.safetensors"])
+    tensorkeep.save(large, paths["tmpfs.safetensors"])
+    torch.save(large, paths["large.pt"])
+    return paths
+
+
+def _rounds(case: str, path: Path, contenders: tuple[str, ...], options: argparse.Namespace) -> dict[str, Any]:
+    """Let the contenders of a case run in turns, each time in a fresh process."""
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name in contenders}
+    for number in range(options.rounds):
+        for name in contenders if number % 2 == 0 else reversed(contenders):
+            command = [sys.executable, "-m", "benchmarks.gpu", "--device", options.device, "--run", name, str(path)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+            if done.returncode:
+                print(f"{case}: {name} failed\n{done.stderr[-2000:]}", file=sys.stderr)
+                continue
+            runs[name].append(json.loads(done.stdout))
+    found: dict[str, Any] = {}
+    for name, measured in runs.items():
+        if measured:
+            found[name] = {key: statistics.median(run[key] for run in measured) for key in measured[0]}
+            speed = path.stat().st_size / found[name]["seconds"] / 1e9
+            print(f"{case:36} {name:28} {found[name]['seconds']:8.3f} s {speed:7.2f} GB/s", flush=True)
+    return found
+
+
+def _machine(device: str) -> dict[str, str]:
+    packages = ("tensorkeep", "torch", "safetensors", "numpy", "blake3")
+    versions = []
+    for name in packages:
+        with suppress(PackageNotFoundError):
+            versions.append(f"{name} {version(name)}")
+    return {
+        "device": torch.cuda.get_device_name(device) if device != "cpu" else "CPU",
+        "host": f"{os.cpu_count()} cores, {os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
+        "software": ", ".join([f"Python {platform.python_version()}", *versions]),
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description="Measure loads to a GPU.")
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/tensorkeep-gpu"))
+    parser.add_argument("--tmpfs", type=Path, default=Path("/dev/shm/tensorkeep-gpu"))
+    parser.add_argument("--nbytes", type=int, default=10 * 10**9, help="bytes of the large checkpoint")
+    parser.add_argument("--tensors", type=int, default=20_000, help="small tensors")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--results", type=Path, default=_RESULTS)
+    parser.add_argument("--run", nargs=2, metavar=("CONTENDER", "PATH"), help="print the figures of one contender")
+    return parser.parse_args()
+
+
+def _folders(options: argparse.Namespace) -> Iterator[Path]:
+    for folder in (options.folder, options.tmpfs):
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+
+
+def main() -> None:
+    """Measure everything, and write the results."""
+    options = _arguments()
+    if options.run:
+        print(json.dumps(_measure(options.run[0], Path(options.run[1]), options.device)))
+        return
+    paths = _make_files(*_folders(options), options.nbytes, options.tensors)
+    cases = {
+        case: {"nbytes": paths[file].stat().st_size, "results": _rounds(case, paths[file], contenders, options)}
+        for case, (file, contenders) in CASES.items()
+    }
+    report = {"machine": _machine(options.device), "rounds": options.rounds, "cases": cases}
+    options.results.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    for path in [*paths.values(), options.tmpfs / "warm.safetensors"]:
+        path.unlink()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What needs a GPU: run by `make gpu`, and by nothing else."""

@@ -1,0 +1,185 @@
+"""Loads to a GPU, and saves from it, with torch: values, owners, order of work, memory.
+
+These tests need torch with a CUDA device, NumPy and pytest, and nothing else of the development packages.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tensorkeep
+from tensorkeep.errors import IntegrityError, LimitError
+
+DEVICE = torch.device("cuda", 0)
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_allocated() -> Iterator[None]:
+    before = torch.cuda.memory_allocated()
+    yield
+    torch.cuda.synchronize()
+    assert torch.cuda.memory_allocated() == before
+
+
+def state() -> dict[str, torch.Tensor]:
+    torch.manual_seed(3)
+    large = {f"layers.{n}.weight": torch.randn(1000, 3000).bfloat16() for n in range(8)}
+    small = {f"layers.{n}.bias": torch.randn(n % 13, 3).to(torch.float16) for n in range(2000)}
+    odd = {
+        "byte": torch.tensor([1, 2, 3], dtype=torch.uint8),
+        "number": torch.tensor(3.5, dtype=torch.float64),
+        "empty": torch.empty(0, 5),
+        "flag": torch.tensor([True, False]),
+        "complex": torch.randn(5, dtype=torch.complex64),
+        "f8": torch.randn(7).to(torch.float8_e4m3fn),
+        "huge": torch.randn(5000, 4001),
+    }
+    return large | small | odd
+
+
+def equal(loaded: dict[str, Any], saved: dict[str, torch.Tensor]) -> bool:
+    return loaded.keys() == saved.keys() and all(
+        loaded[name].device == DEVICE
+        and loaded[name].dtype == tensor.dtype
+        and loaded[name].shape == tensor.shape
+        and loaded[name].cpu().view(-1).view(torch.uint8).equal(tensor.contiguous().view(-1).view(torch.uint8))
+        for name, tensor in saved.items()
+    )
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("saved")
+    paths = {name: folder / name for name in ("one.safetensors", "sharded", "pickle.pt")}
+    tensorkeep.torch.save_file(state(), paths["one.safetensors"])
+    tensorkeep.save_checkpoint(state(), paths["sharded"], max_shard_size="20MB")
+    torch.save(state(), paths["pickle.pt"])
+    return paths
+
+
+@pytest.mark.parametrize("host_budget", [2**20, 2**28])
+@pytest.mark.parametrize("name", ["one.safetensors", "sharded", "pickle.pt"])
+def test_every_kind_of_file_is_loaded(saved: dict[str, Path], name: str, host_budget: int) -> None:
+    with tensorkeep.staging(host_budget=host_budget):
+        assert equal(tensorkeep.load(saved[name], framework="torch", device="cuda"), state())
+
+
+def test_the_stand_in_for_safetensors_loads(saved: dict[str, Path]) -> None:
+    assert equal(tensorkeep.torch.load_file(saved["one.safetensors"], device="cuda"), state())
+    with tensorkeep.safe_open(saved["one.safetensors"], framework="pt", device=0) as file:
+        assert file.get_slice("huge")[10:20, 3:9].cpu().equal(state()["huge"][10:20, 3:9])
+        assert file.get_tensor("huge").cpu().equal(state()["huge"])
+
+
+def test_tensors_own_their_memory(saved: dict[str, Path]) -> None:
+    loaded = tensorkeep.load(saved["one.safetensors"], framework="torch", device="cuda")
+    pointers = {tensor.untyped_storage().data_ptr() for tensor in loaded.values() if tensor.numel()}
+    assert len(pointers) == sum(tensor.numel() > 0 for tensor in loaded.values())
+    kept = loaded.pop("layers.3.weight")
+    del loaded
+    torch.cuda.empty_cache()
+    torch.randn(10_000_000, device=DEVICE)
+    assert kept.cpu().equal(state()["layers.3.weight"])
+
+
+def test_memory_that_work_in_flight_still_reads_is_not_overwritten(saved: dict[str, Path]) -> None:
+    """Memory freed by the caller may be given to the new tensors while its kernels still run."""
+    for _ in range(5):
+        first = torch.randn(4000, 4000, device=DEVICE)
+        expected = first.double().sum()
+        torch.cuda.synchronize()
+        product = first
+        for _ in range(20):
+            product = torch.mm(first, first) * 0 + first
+        total = product.double().sum()
+        del first, product
+        loaded = tensorkeep.load(saved["one.safetensors"], framework="torch", device="cuda")
+        assert torch.isclose(total, expected)
+        assert equal(loaded, state())
+        del loaded, total, expected
+
+
+def test_loads_in_other_streams_and_threads_are_right(saved: dict[str, Path]) -> None:
+    results: list[bool] = []
+
+    def load() -> None:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            loaded = tensorkeep.load(saved["sharded"], framework="torch", device="cuda")
+            results.append(equal(loaded, state()))
+
+    threads = [threading.Thread(target=load) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [True] * 4
+
+
+def test_damage_is_found_on_the_way(tmp_path: Path) -> None:
+    path = tmp_path / "damaged.safetensors"
+    tensorkeep.save(state(), path)
+    assert equal(tensorkeep.load(path, framework="torch", device="cuda", verify=True), state())
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(IntegrityError):
+        tensorkeep.load(path, framework="torch", device="cuda", verify=True)
+
+
+def test_a_model_on_the_device_is_filled_where_it_is(tmp_path: Path) -> None:
+    model = torch.nn.Linear(3000, 2000).to(DEVICE)
+    pointer = model.weight.data_ptr()
+    for dtype in (torch.float32, torch.bfloat16):
+        values = {"weight": torch.randn(2000, 3000).to(dtype), "bias": torch.randn(2000).to(dtype)}
+        tensorkeep.torch.save_file(values, tmp_path / "model.safetensors")
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        tensorkeep.torch.load_into(model, tmp_path / "model.safetensors")
+        assert torch.cuda.max_memory_allocated() - before <= 17 * 2**20
+        assert model.weight.data_ptr() == pointer
+        assert model.weight.cpu().equal(values["weight"].float())
+        assert model.bias.cpu().equal(values["bias"].float())
+
+
+def test_casts_are_made_on_the_device(saved: dict[str, Path]) -> None:
+    with tensorkeep.open(saved["one.safetensors"], framework="torch", device="cuda") as opened:
+        loaded = opened.select("layers.*.weight").cast("f32").load()
+    assert equal(loaded, {name: state()[name].float() for name in loaded})
+
+
+def test_saves_are_what_the_device_holds(tmp_path: Path) -> None:
+    values = {name: tensor.to(DEVICE) for name, tensor in state().items()}
+    values["transposed"] = torch.randn(3001, 1999, device=DEVICE).T
+    tensorkeep.save_checkpoint(values, tmp_path / "saved")
+    loaded = tensorkeep.load(tmp_path / "saved", framework="torch", device="cuda")
+    assert equal(loaded, {name: tensor.cpu() for name, tensor in values.items()})
+
+
+def test_a_checkpoint_beyond_the_budget_is_refused(saved: dict[str, Path]) -> None:
+    with tensorkeep.staging(device_budget=10**6), pytest.raises(LimitError, match="device budget"):
+        tensorkeep.load(saved["one.safetensors"], framework="torch", device="cuda")
+
+
+def test_device_memory_beside_the_tensors_is_one_buffer(saved: dict[str, Path]) -> None:
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    loaded = tensorkeep.load(saved["one.safetensors"], framework="torch", device="cuda")
+    held = torch.cuda.memory_allocated() - before
+    assert torch.cuda.max_memory_allocated() - before - held <= 17 * 2**20
+    del loaded
+
+
+def test_pinned_memory_stays_within_the_budget(saved: dict[str, Path]) -> None:
+    if not hasattr(torch.cuda, "host_memory_stats"):
+        pytest.fail("this version of torch does not count pinned memory: use 2.8 or newer")
+    before = torch.cuda.host_memory_stats()["allocated_bytes.current"]
+    with tensorkeep.staging(host_budget=32 * 2**20):
+        tensorkeep.load(saved["one.safetensors"], framework="torch", device="cuda")
+    torch.cuda.reset_peak_host_memory_stats()
+    assert torch.cuda.host_memory_stats()["allocated_bytes.current"] - before <= 2**28
