@@ -15,6 +15,8 @@ import pytest
 from tests.support import ROOT
 from tests.support.soak import SOAK, rounds
 
+collect_ignore = ["gpu"]  # `make gpu` runs these
+
 # Programs that tests start import tests.support too, from whatever directory they run in.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 

@@ -66,7 +66,7 @@ class LateDevice:
         return targets
 
     def host_buffer(self, nbytes: int) -> Buffer:
-        if len(self.buffers) == self.n_buffers_at_most:
+        if len(self.buffers) >= self.n_buffers_at_most:
             raise MemoryError("no pinned memory is left")
         self.buffers.append(Buffer(nbytes))
         return self.buffers[-1]
