@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import tensorkeep
+from tensorkeep.errors import SourceMissingError
 from tensorkeep.kinds import registry
 from tensorkeep.kinds.base import LazyKind
+from tests.support.remote.fault_server import FaultServer
 
 ROWS = [kind for kind in registry.KINDS if isinstance(kind, LazyKind)]
 
@@ -39,3 +41,14 @@ def test_a_safetensors_file_imports_no_other_format(tmp_path: Path) -> None:
         kinds = {row.defined.partition(":")[0] for row in ROWS}
         assert "tensorkeep.kinds.safetensors" in imported
         assert not imported & kinds
+
+
+@pytest.mark.parametrize(
+    ("name", "n_requests"), [("a.safetensors", 1), ("a.gguf", 1), ("a.bin", 1), ("a.ckpt", 2), ("a", 7), ("a/", 7)]
+)
+def test_what_is_not_on_a_server_is_asked_for_only_under_names_that_it_may_have(name: str, n_requests: int) -> None:
+    """What looks like a file is asked for once; a directory, under the names that each kind begins with."""
+    with FaultServer({}) as server:
+        with pytest.raises(SourceMissingError):
+            tensorkeep.open(server.url + name)
+        assert len(server.requests) == n_requests

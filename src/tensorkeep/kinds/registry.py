@@ -17,6 +17,7 @@ KINDS: Final[tuple[LazyKind | Kind[Any], ...]] = (
         magics=(b"\0\0",),
         names=("saved_model.pb", "*.index", "*.data-*-of-*"),
         completions=(".index",),
+        beginnings=("*.ckpt",),
     ),
     LazyKind(
         "tensorkeep.kinds.dcp:DISTRIBUTED",

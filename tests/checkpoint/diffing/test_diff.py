@@ -379,3 +379,20 @@ def test_complex128_is_compared_however_it_is_stored(tmp_path: Path, order: str)
         "other": (1, 5.0),
         "plain": (1, 5.0),
     }
+
+
+def test_complex_halves_are_compared_as_numbers(tmp_path: Path) -> None:
+    halves = torch.arange(48, dtype=torch.float16).reshape(4, 6, 2)
+    changed = halves.clone()
+    changed[1, 2] += torch.tensor([3, -4])
+    for name, pairs in {"a": halves, "b": changed}.items():
+        array = torch.view_as_complex(pairs)
+        torch.save({"whole": array, "strided": array.t(), "part": array[:1, ::2]}, tmp_path / f"{name}.pt")
+
+    found = tensorkeep.diff(tmp_path / "a.pt", tmp_path / "b.pt")
+
+    assert found.n_equal == 1
+    assert {each.name: (each.numbers.n_different, each.numbers.max_abs) for each in found.changed if each.numbers} == {
+        "whole": (1, 5.0),
+        "strided": (1, 5.0),
+    }

@@ -46,7 +46,7 @@ def numeric(lazy: LazyTensor) -> LazyTensor | None:
         except DtypeError:
             return None
     dtype = ALL_BY_NAME.get(lazy.dtype)
-    return lazy if dtype is not None and (dtype.name in BY_NAME or dtype.numpy) else None
+    return lazy if dtype is not None and (dtype.name in BY_NAME or dtype.numpy or dtype.name == "C32") else None
 
 
 def compare_numbers(a: LazyTensor, b: LazyTensor, report: _Report, watch: Watch | None = None) -> NumberDiff:
@@ -128,6 +128,8 @@ def _numbers(data: bytearray, dtype: DType, n_elements: int) -> Array:
     """Decode bytes into numbers: narrow floats become F32, which holds all of them; booleans become 0 and 1."""
     import numpy as np
 
+    if dtype.name == "C32":
+        return np.frombuffer(data, np.float16).astype(np.float32).view(np.complex64)
     if dtype.name not in BY_NAME:
         return np.frombuffer(data, dtype.numpy)
     entry = TensorEntry("U8" if dtype.name == "BOOL" else dtype.name, (n_elements,), (0, len(data)))

@@ -10,7 +10,7 @@ import msgspec
 
 from tensorkeep.kinds.base._kind import Kind
 from tensorkeep.kinds.base._place import Place
-from tensorkeep.transport import exists, join, split
+from tensorkeep.transport import exists, is_remote, join, split
 
 _SAFETENSORS = ".safetensors"
 _CERTAIN = 4
@@ -27,6 +27,7 @@ class LazyKind(msgspec.Struct, frozen=True):
         names: Shell patterns of names of files; a directory of this kind has such a file.
         completions: Suffixes that make the name of a file of what is no file itself, but what its files' names begin
             with.
+        beginnings: Shell patterns of such beginnings that look like files; each completion asks a server once more.
         looks_closer: Whether it recognizes files by more than suffix and first bytes, so it is asked about each that
             is not named like a safetensors file, and about each directory without such files.
     """
@@ -36,6 +37,7 @@ class LazyKind(msgspec.Struct, frozen=True):
     magics: tuple[bytes, ...] = ()
     names: tuple[str, ...] = ()
     completions: tuple[str, ...] = ()
+    beginnings: tuple[str, ...] = ()
     looks_closer: bool = False
 
     def candidate(self, place: Place) -> Kind[Any] | None:
@@ -55,10 +57,15 @@ class LazyKind(msgspec.Struct, frozen=True):
             return not (place.trusts_names and place.is_named(_SAFETENSORS))
         if place.is_named(*self.suffixes) or (place.path and self._is_listed(split(place.path)[1])):
             return True
-        if self.completions and not place.is_known_by_name and place.is_absent:
+        if self.completions and not place.is_known_by_name and self._may_begin(place) and place.is_absent:
             return self._is_completed(place)
         found = next((magic for magic in self.magics if place.head.startswith(magic)), b"")
         return len(found) >= _CERTAIN or (found != b"" and not place.begins_like_safetensors)
+
+    def _may_begin(self, place: Place) -> bool:
+        """Whether the names of files may begin with the name of what is not there."""
+        path = place.path or ""
+        return not is_remote(path) or any(fnmatchcase(split(path)[1], pattern) for pattern in self.beginnings)
 
     def _is_completed(self, place: Place) -> bool:
         directory, name = split(place.path or "")

@@ -16,7 +16,7 @@ from tensorkeep.kinds.orbax._directory import JSON, MANIFEST, STEP, TREE, names_
 from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.paths import is_plain_name
 from tensorkeep.texts import listed
-from tensorkeep.transport import is_remote, join, split
+from tensorkeep.transport import exists, is_remote, join, split
 
 _COMMITTED: Final = "commit_success.txt"
 _UNFINISHED: Final = ".orbax-checkpoint-tmp"
@@ -93,8 +93,8 @@ def find_orbax(place: Place) -> OrbaxLocation | None:
         directory, name = split(place.path)
         return OrbaxLocation(directory) if name == MANIFEST else None
     if place.listing is None:  # a server that lists nothing
-        is_meant = place.path.endswith("/")
-        return OrbaxLocation(place.path) if is_meant and not _SIGNS.isdisjoint(names_in(place.path)) else None
+        is_one = place.path.endswith("/") and exists(join(place.path, STEP))
+        return OrbaxLocation(place.path) if is_one else None
     if _is_checkpoint(place.path, place.names):
         return OrbaxLocation(place.path)
     steps = sorted(filter(_number_of, place.names), key=lambda name: (_number_of(name), name))

@@ -55,7 +55,8 @@ def find_bundle(place: Place) -> BundleLocation | None:
         _refuse_table(place)
         return None
     if place.is_directory:
-        return _in_directory(place.path, place.listing) or _by_stem(place.path)
+        found = _in_directory(place.path, place.listing)
+        return found or (None if place.path.endswith("/") else _by_stem(place.path))
     directory, name = split(place.path)
     if name == _SAVED_MODEL:
         return BundleLocation(directory, _VARIABLES, is_saved_model=True)
