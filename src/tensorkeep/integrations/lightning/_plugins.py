@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensorkeep.errors import StateError, UnsupportedError
 from tensorkeep.integrations.lightning._files import (
@@ -24,8 +24,13 @@ from tensorkeep.state import Classes, classes_by_name
 from tensorkeep.tensors import Prepared, prepare
 from tensorkeep.transport import local_path
 
+if TYPE_CHECKING:
+    from lightning.fabric.plugins import CheckpointIO
+else:
+    CheckpointIO = object  # it is registered with both packages that Lightning may be installed as
 
-class TensorkeepCheckpointIO:
+
+class TensorkeepCheckpointIO(CheckpointIO):
     """A plugin that saves and loads the checkpoints of a Trainer or of Fabric as safe files.
 
         trainer = Trainer(plugins=[TensorkeepCheckpointIO()])
