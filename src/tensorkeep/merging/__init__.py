@@ -6,12 +6,23 @@ Numbers are computed when they are read or saved, in F32 (F64 if a model has it)
 - `_average`: `average`, `ema`.
 - `_slerp`: `slerp`, along the arc between two models.
 - `_deltas`: `task_arithmetic`, `ties` and `dare`, which merge differences to a base model.
-- `lora/`: `add_lora`, which adds an adapter to its base model.
+- `lora/`: `add_lora` and `extract_lora`: an adapter and its base model.
 """
 
 from tensorkeep.merging._average import average, ema
 from tensorkeep.merging._deltas import dare, task_arithmetic, ties
 from tensorkeep.merging._slerp import slerp
-from tensorkeep.merging.lora import add_lora
+from tensorkeep.merging.lora import ExtractedLayer, ExtractedLora, add_lora, extract_lora
 
-__all__ = ["add_lora", "average", "dare", "ema", "slerp", "task_arithmetic", "ties"]
+__all__ = [
+    "ExtractedLayer",
+    "ExtractedLora",
+    "add_lora",
+    "average",
+    "dare",
+    "ema",
+    "extract_lora",
+    "slerp",
+    "task_arithmetic",
+    "ties",
+]
