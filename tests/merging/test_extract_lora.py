@@ -103,11 +103,14 @@ def matrices(*arrays: Any) -> list[tensorkeep.LazyTensors]:
     return [tensorkeep.open(tensorkeep.numpy.save({"x.weight": array})) for array in arrays]
 
 
-@pytest.mark.parametrize("shape", [(1200, 900), (900, 1200)])
-def test_the_error_is_that_of_the_exact_decomposition(shape: tuple[int, int], tmp_path: Path) -> None:
+@pytest.mark.parametrize("shape", [(300, 200), (200, 300)])
+def test_the_error_is_that_of_the_exact_decomposition(
+    shape: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tensorkeep.merging.lora._factors._EXACT_LENGTH", 0)
     random = np.random.default_rng(0)
-    spectrum = 1 / np.arange(1, 901)  # as slowly as training leaves it
-    left, right = (np.linalg.qr(random.standard_normal((n, 900)))[0] for n in shape)
+    spectrum = 1 / np.arange(1, 201)  # as slowly as training leaves it
+    left, right = (np.linalg.qr(random.standard_normal((n, 200)))[0] for n in shape)
     change = (left * spectrum) @ right.T
     before = random.standard_normal(shape)
 
