@@ -15,7 +15,7 @@
     tensorkeep.show(file["w"])                     a picture of a tensor or a checkpoint, for notebooks
     tensorkeep.writing(directory, plan)            write a checkpoint tensor by tensor, completely or not at all
     tensorkeep.reshard(path, directory)            rewrite a checkpoint with other shards, names or dtypes
-    tensorkeep.merge(paths, directory)             combine several checkpoints into one
+    tensorkeep.join(paths, directory)              put the tensors of several checkpoints into one
     tensorkeep.edit(path)                          rename tensors and change metadata in place
     tensorkeep.add_sha256(path)                    add the SHA-256 of each shard to the index
     tensorkeep.convert(source, destination)        convert a checkpoint of any kind to safetensors
@@ -74,9 +74,9 @@ if TYPE_CHECKING:
         add_sha256,
         diff,
         edit,
+        join,
         load,
         materialize,
-        merge,
         release_snapshots,
         reshard,
         save_async,
@@ -152,9 +152,9 @@ __all__ = [
     "export",
     "fetch",
     "install_as_safetensors",
+    "join",
     "load",
     "materialize",
-    "merge",
     "open",
     "release_snapshots",
     "remote",
@@ -175,7 +175,7 @@ __all__ = [
 
 _NAMES = {
     "checking": "CheckFinding CheckReport check",
-    "checkpoint": "CheckpointWriter DataDiff Diff SaveHandle TensorDiff add_sha256 diff edit load materialize merge "
+    "checkpoint": "CheckpointWriter DataDiff Diff SaveHandle TensorDiff add_sha256 diff edit join load materialize "
     "release_snapshots reshard save_async save_checkpoint verify writing",
     "compat": "TensorSpec deserialize safe_open serialize serialize_file",
     "conversion": "Conversion convert",

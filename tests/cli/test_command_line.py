@@ -50,7 +50,7 @@ COMMANDS = (
     "convert",
     "diff",
     "reshard",
-    "merge",
+    "join",
     "edit",
     "list",
     "prune",

@@ -26,8 +26,16 @@ MISSING: dict[str, list[str]] = {
     "convert": ["missing", "out"],
     "export": ["missing", "out.npz"],
     "reshard": ["missing", "out"],
-    "merge": ["whole.safetensors", "missing", "out"],
+    "join": ["whole.safetensors", "missing", "out"],
     "edit": ["missing", "--set", "key=text"],
+    "merge average": ["whole.safetensors", "missing", "-o", "out"],
+    "merge ema": ["missing", "--decay", "0.5", "-o", "out"],
+    "merge slerp": ["whole.safetensors", "missing", "--t", "0.5", "-o", "out"],
+    "merge task-arithmetic": ["whole.safetensors", "missing", "-o", "out"],
+    "merge ties": ["whole.safetensors", "missing", "--density", "0.5", "-o", "out"],
+    "merge dare": ["whole.safetensors", "missing", "--density", "0.5", "--seed", "1", "-o", "out"],
+    "lora add": ["whole.safetensors", "missing", "-o", "out"],
+    "lora extract": ["whole.safetensors", "missing", "--rank", "2", "-o", "out"],
     "list": ["missing"],
     "prune": ["missing"],
     "fetch": ["http://127.0.0.1:1/missing", "out"],
@@ -53,11 +61,17 @@ def test_the_tables_have_all_commands() -> None:
 
 
 CASES = {
-    **{f"{name} of nothing": [name, *words] for name, words in MISSING.items()},
-    **{f"{name} of what is no checkpoint": [name, *words] for name, words in UNREADABLE.items()},
-    **{f"{name} with an unknown option": [name, "--nonsense"] for name in MISSING if name != "run"},
+    **{f"{name} of nothing": [*name.split(), *words] for name, words in MISSING.items()},
+    **{f"{name} of what is no checkpoint": [*name.split(), *words] for name, words in UNREADABLE.items()},
+    **{f"{name} with an unknown option": [*name.split(), "--nonsense"] for name in MISSING if name != "run"},
     "install-hook with an unknown option": ["install-hook", "--nonsense"],
     "an unknown command": ["nonsense"],
+    "an unknown command of a family": ["merge", "nonsense"],
+    "a family alone": ["lora"],
+    "a weight that is no number": ["merge", "average", "whole.safetensors", "--weights", "1,b", "-o", "out"],
+    "too few weights": ["merge", "average", "whole.safetensors", "--weights", "1,2", "-o", "out"],
+    "integers of no model": ["merge", "average", "whole.safetensors", "--integers", "all", "-o", "out"],
+    "rank 0": ["lora", "extract", "whole.safetensors", "whole.safetensors", "--rank", "0", "-o", "out"],
     "an unknown option": ["--nonsense"],
 }
 

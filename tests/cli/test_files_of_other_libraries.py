@@ -115,7 +115,7 @@ class TestDiff:
         assert printed(capsys, "diff", *paths) == "equal: 1 tensor\n"
 
 
-@pytest.mark.parametrize("rewrite", [tensorkeep.reshard, lambda path, to: tensorkeep.merge([path], to)])
+@pytest.mark.parametrize("rewrite", [tensorkeep.reshard, lambda path, to: tensorkeep.join([path], to)])
 def test_what_is_no_tensor_is_not_lost_in_silence(rewrite: object, archive: str, tmp_path: Path) -> None:
     with pytest.raises(
         UnsupportedError, match=r"more than tensors.*found `objects`: .*`words`: 2 strings\. `tensorkeep convert`"

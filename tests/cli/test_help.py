@@ -10,11 +10,14 @@ import pytest
 import typer
 
 from tensorkeep.cli import app
-from tensorkeep.cli.commands import GROUPS
+from tensorkeep.cli.commands import FAMILIES, GROUPS
 from tensorkeep.cli.help import HelpPage, PlainGroup, page_of
+from tests.support.command_line_page import parser_of
 
 GROUP: Any = typer.main.get_command(app)
-COMMANDS: dict[str, Any] = GROUP.commands
+COMMANDS: dict[str, Any] = {
+    command.name: parser_of(command.name) for commands in GROUPS.values() for command in commands
+}
 CONTEXT = typer.Context(GROUP, info_name="tensorkeep")
 
 
@@ -53,13 +56,23 @@ def test_each_argument_and_option_says_what_it_takes(command: str) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_has_no_types_of_python(run: Any, command: str) -> None:
-    done = run(command, "--help", env=os.environ | {"COLUMNS": "60"})
+    done = run(*command.split(), "--help", env=os.environ | {"COLUMNS": "60"})
 
     assert (done.returncode, done.stderr) == (0, "")
     assert not re.search(r"<\w+>|\b(str|int|bool|TEXT]|INTEGER|BOOLEAN)\b", done.stdout)
     for section in page_for(command).sections:
         assert f"\n{section.title}:\n" in done.stdout
         assert all(term in done.stdout for term, _ in section.rows)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_shows_its_commands(run: Any, family: str) -> None:
+    done = run(family, "--help")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    own = [name.removeprefix(f"{family} ") for name in COMMANDS if name.startswith(f"{family} ")]
+    assert own
+    assert all(f"\n  {name} " in done.stdout for name in own)
 
 
 def test_colors_are_for_terminals(run: Any) -> None:

@@ -19,7 +19,8 @@ WRITERS: dict[str, list[str]] = {
     "convert to a directory": ["convert", "new.safetensors", "old"],
     "export": ["export", "new.safetensors", "old.npz"],
     "reshard": ["reshard", "new.safetensors", "old"],
-    "merge": ["merge", "new.safetensors", "other.safetensors", "old"],
+    "join": ["join", "new.safetensors", "other.safetensors", "old"],
+    "merge": ["merge", "average", "new.safetensors", "new.safetensors", "-o", "old"],
     "slice": ["slice", "new.safetensors", "new", "-o", "old.npy"],
 }
 each_writer = pytest.mark.parametrize("arguments", WRITERS.values(), ids=WRITERS)

@@ -1,4 +1,4 @@
-"""`tensorkeep reshard`, `tensorkeep merge` and `tensorkeep edit`."""
+"""`tensorkeep reshard`, `tensorkeep join` and `tensorkeep edit`."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_merge(run: Any, source: Path, tmp_path: Path) -> None:
     safetensors.torch.save_file({"adapter.weight": torch.ones(3)}, tmp_path / "adapter.safetensors")
     target = tmp_path / "target"
 
-    done = run("merge", str(source), str(tmp_path / "adapter.safetensors"), str(target), "--max-shard-size=20KB")
+    done = run("join", str(source), str(tmp_path / "adapter.safetensors"), str(target), "--max-shard-size=20KB")
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"wrote {target}: 2 shards, 7 tensors, 24.0 kB in ")
@@ -204,11 +204,11 @@ def test_merge_refuses_a_name_in_two_checkpoints(
 ) -> None:
     tensorkeep.save({"model.layers.1.weight": np.ones(3)}, tmp_path / "other.safetensors")
 
-    error = fail(capsys, "merge", source, tmp_path / "other.safetensors", tmp_path / "target")
+    error = fail(capsys, "join", source, tmp_path / "other.safetensors", tmp_path / "target")
     assert "tensor `model.layers.1.weight` is in two of the checkpoints" in error
     assert not (tmp_path / "target").exists()
 
-    assert "Missing argument" in fail(capsys, "merge", source)
+    assert "Missing argument" in fail(capsys, "join", source)
 
 
 def test_merge_of_some_tensors(capsys: pytest.CaptureFixture[str], source: Path, tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_merge_of_some_tensors(capsys: pytest.CaptureFixture[str], source: Path,
 
     call(
         capsys,
-        "merge",
+        "join",
         source,
         tmp_path / "other.safetensors",
         tmp_path / "target",

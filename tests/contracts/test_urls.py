@@ -110,7 +110,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "tensorkeep.jax.save_async": lambda url: tensorkeep.jax.save_async(ARRAYS, url).result(),
     "tensorkeep.jax.load": lambda url: tensorkeep.jax.load(url),  # imported when the test runs: jax starts threads
     "tensorkeep.reshard": lambda url: tensorkeep.reshard(url, f"{url}-resharded"),
-    "tensorkeep.merge": lambda url: tensorkeep.merge([url], f"{url}-merged"),
+    "tensorkeep.join": lambda url: tensorkeep.join([url], f"{url}-joined"),
     "tensorkeep.convert": lambda url: tensorkeep.convert(url, f"{url}-converted"),
     "tensorkeep.export": lambda url: tensorkeep.export(f"{url}.safetensors", f"{url}.npz"),
     "tensorkeep.CheckpointStore": lambda url: tensorkeep.CheckpointStore(url).save(1, STATE),

@@ -19,7 +19,7 @@ import tensorkeep.torch
 
 SHOWN_FIRST = {
     *("open", "load", "save", "save_checkpoint", "verify", "diff", "scan", "convert", "export", "statistics"),
-    *("reshard", "merge", "fetch", "save_async", "materialize", "CheckpointStore"),
+    *("reshard", "join", "fetch", "save_async", "materialize", "CheckpointStore"),
     *("torch.load_into", "torch.capture", "torch.restore"),
 }
 """What users import first: each has an example."""

@@ -73,12 +73,19 @@ def page() -> str:
 
 
 def _groups() -> Iterator[str]:
-    parsers: dict[str, Any] = typer.main.get_command(app).commands
     for title, commands in GROUPS.items():
         yield f"## {title}\n"
         for command in commands:
-            parser = parsers[command.name]
+            parser = parser_of(command.name)
             yield from _command(command.name, page_of(f"tensorkeep {command.name}", parser.help, parser.params))
+
+
+def parser_of(name: str) -> Any:
+    """Return what parses the arguments of a command, whose name may have two words."""
+    parser: Any = typer.main.get_command(app)
+    for word in name.split():
+        parser = parser.commands[word]
+    return parser
 
 
 def _command(name: str, page: HelpPage) -> Iterator[str]:

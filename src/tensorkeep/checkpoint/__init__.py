@@ -7,7 +7,7 @@
 - `streaming/`: a checkpoint written tensor by tensor.
 - `ranks/`: many processes that save one checkpoint together.
 - `verifying/`: whether every byte is the one that was saved.
-- `rewriting/`: existing checkpoints, rewritten: resharded, merged, edited.
+- `rewriting/`: existing checkpoints, rewritten: resharded, joined, edited.
 - `read_plans/`: what each of many ranks would read.
 - `diffing/`: how two checkpoints differ.
 """
@@ -48,7 +48,7 @@ from tensorkeep.checkpoint.rewriting import (
     digests_to_replace,
     edit,
     identity_of,
-    merge,
+    join,
     refuse_existing,
     refuse_replaced,
     reshard,
@@ -138,9 +138,9 @@ __all__ = [
     "find_damage",
     "have_equal_bytes",
     "identity_of",
+    "join",
     "load",
     "materialize",
-    "merge",
     "needs_conversion",
     "open_checkpoint",
     "parts_of",

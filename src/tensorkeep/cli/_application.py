@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import typer
 
 import tensorkeep
-from tensorkeep.cli.commands import GROUPS
+from tensorkeep.cli.commands import FAMILIES, GROUPS
 from tensorkeep.cli.help import PlainCommand, PlainGroup, Row, Section
 from tensorkeep.cli.terminal import show_text
 
@@ -21,15 +21,36 @@ class _Commands(PlainGroup):
     ]
 
 
-app = typer.Typer(
-    name="tensorkeep",
-    cls=_Commands,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
+def _typer(name: str, cls: type[PlainGroup], **settings: Any) -> typer.Typer:
+    return typer.Typer(
+        name=name,
+        cls=cls,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        **settings,
+    )
+
+
+def _family(word: str) -> typer.Typer:
+    """Make the command whose commands have names that begin with a word."""
+    rows = [
+        Row(command.name.removeprefix(f"{word} "), command.summary)
+        for commands in GROUPS.values()
+        for command in commands
+        if command.name.startswith(f"{word} ")
+    ]
+    group = type(word, (PlainGroup,), {"sections": [Section("Commands", rows)]})
+    return _typer(word, group, help=FAMILIES[word])
+
+
+app = _typer("tensorkeep", _Commands)
+_families = {word: _family(word) for word in FAMILIES}
+for _family_app in _families.values():
+    app.add_typer(_family_app)
 for _command in (command for commands in GROUPS.values() for command in commands):
-    app.command(_command.name, cls=PlainCommand, context_settings=_command.parsing)(_command.function)
+    _word, _, _name = _command.name.rpartition(" ")
+    _families.get(_word, app).command(_name, cls=PlainCommand, context_settings=_command.parsing)(_command.function)
 
 
 def _show_version(wanted: bool) -> None:

@@ -24,7 +24,7 @@ def source(tmp_path: Path) -> Path:
 
 WRITERS: list[Any] = [
     tensorkeep.reshard,
-    lambda source, place, **options: tensorkeep.merge([source], place, **options),
+    lambda source, place, **options: tensorkeep.join([source], place, **options),
     tensorkeep.convert,
     lambda source, place, **options: tensorkeep.convert(source.parent / "a.pt", place, **options),
 ]
@@ -91,7 +91,7 @@ def test_a_source_is_replaced(tmp_path: Path, form: str) -> None:
     }[form]
 
     tensorkeep.reshard(given, place, rename={"a": "x"}, max_shard_size=1300)
-    tensorkeep.merge([place], place)
+    tensorkeep.join([place], place)
     tensorkeep.convert(place, place, cast="bf16")
 
     assert {name: lazy.dtype for name, lazy in tensorkeep.open(place).items()} == {"x": "BF16", "b": "BF16"}

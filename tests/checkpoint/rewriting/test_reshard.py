@@ -212,7 +212,7 @@ def test_checkpoints_are_merged(tmp_path: Path) -> None:
     tensorkeep.save_checkpoint(first, tmp_path / "a", max_shard_size="2KB", metadata={"who": "a", "a": "1"})
     tensorkeep.save(second, tmp_path / "b.safetensors", metadata={"who": "b", "b": "2"})
 
-    tensorkeep.merge([tmp_path / "a", tmp_path / "b.safetensors"], tmp_path / "c", max_shard_size="4KB")
+    tensorkeep.join([tmp_path / "a", tmp_path / "b.safetensors"], tmp_path / "c", max_shard_size="4KB")
 
     assert_same(read_by_others(tmp_path / "c"), first | second)
     assert_whole(tmp_path / "c")
@@ -225,10 +225,10 @@ def test_a_tensor_in_two_checkpoints_is_refused_by_both_names(tmp_path: Path) ->
     tensorkeep.save_checkpoint(tensors_of(1, n=1), tmp_path / "b")
 
     with pytest.raises(RefusedError, match=r"`layer\.0\.weight` is in two.*/a/.*/b/") as refused:
-        tensorkeep.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "c")
+        tensorkeep.join([tmp_path / "a", tmp_path / "b"], tmp_path / "c")
     assert refused.value.tensor == "layer.0.weight"
     with pytest.raises(RefusedError, match="is in two"):
-        tensorkeep.merge([tmp_path / "a", tmp_path / "a"], tmp_path / "c")
+        tensorkeep.join([tmp_path / "a", tmp_path / "a"], tmp_path / "c")
     assert not (tmp_path / "c").exists()
 
 
@@ -249,8 +249,8 @@ def test_impossible_requests_say_so_and_change_nothing(tmp_path: Path) -> None:
             tensorkeep.reshard(tmp_path / "a", tmp_path / "b", **options)
     with pytest.raises(SourceMissingError):
         tensorkeep.reshard(tmp_path / "missing", tmp_path / "b")
-    with pytest.raises(UnsupportedError, match="nothing to merge"):
-        tensorkeep.merge([], tmp_path / "b")
+    with pytest.raises(UnsupportedError, match="nothing to join"):
+        tensorkeep.join([], tmp_path / "b")
 
     assert names_in(tmp_path) == ["a"]
     assert names_in(tmp_path / "a") == ["model.safetensors"]

@@ -64,7 +64,7 @@ def test_the_source_may_be_in_the_bucket_and_the_destination_too(bucket: Bucket,
     tensorkeep.reshard(place, place)
     assert tensorkeep.load(place)["step"] == 1
     tensorkeep.save({"other": np.ones(3)}, tmp_path / "other.safetensors")
-    tensorkeep.merge([place, tmp_path / "other.safetensors"], merged, max_shard_size=SHARD)
+    tensorkeep.join([place, tmp_path / "other.safetensors"], merged, max_shard_size=SHARD)
     assert len(tensorkeep.open(merged)) == 5
 
 

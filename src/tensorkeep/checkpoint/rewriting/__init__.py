@@ -3,7 +3,7 @@
 - `_pipeline`: what checkpoints go through before they are written again.
 - `_existing`: another checkpoint at the destination is replaced only if the caller said so.
 - `_same_arguments`: arguments that two functions share, explained once.
-- `_reshard`: `reshard` and `merge`.
+- `_reshard`: `reshard` and `join`.
 - `_in_place`: an existing checkpoint, held open for an edit.
 - `_edit`: names and metadata, changed without a copy of the data.
 - `_add_sha256`: the SHA-256 of every shard, written into the index.
@@ -22,7 +22,7 @@ from tensorkeep.checkpoint.rewriting._pipeline import (
     select_and_drop,
     transform,
 )
-from tensorkeep.checkpoint.rewriting._reshard import merge, reshard
+from tensorkeep.checkpoint.rewriting._reshard import join, reshard
 from tensorkeep.parallel import Progress
 
 __all__ = [
@@ -35,7 +35,7 @@ __all__ = [
     "digests_to_replace",
     "edit",
     "identity_of",
-    "merge",
+    "join",
     "refuse_existing",
     "refuse_replaced",
     "reshard",

@@ -22,7 +22,7 @@ from tensorkeep.transport import is_remote
 
 
 class RewriteOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tensors to take, and what becomes of them: parameters of `reshard`, `merge` and `convert`."""
+    """Which tensors to take, and what becomes of them: parameters of `reshard`, `join` and `convert`."""
 
     select: Selector | Iterable[Selector] | None = None
     drop: Selector | Iterable[Selector] | None = None

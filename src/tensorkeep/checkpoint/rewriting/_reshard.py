@@ -138,7 +138,7 @@ def reshard(
 
 
 @same_arguments_as(reshard)
-def merge(  # noqa: D417 - the decorator explains the others
+def join(  # noqa: D417 - the decorator explains the others
     sources: Iterable[_Path],
     directory: _Path,
     *,
@@ -181,7 +181,7 @@ def merge(  # noqa: D417 - the decorator explains the others
         TensorkeepError: If `reshard` would raise it.
 
     Examples:
-        >>> tensorkeep.merge(["model.safetensors", "my-model"], "together")
+        >>> tensorkeep.join(["model.safetensors", "my-model"], "together")
         >>> len(tensorkeep.open("together"))
         45
     """
@@ -215,7 +215,7 @@ def _write_as_one(
 ) -> None:
     paths = [os.fspath(path) for path in sources]
     if not paths:
-        raise UnsupportedError("there is nothing to merge", expected="at least one checkpoint")
+        raise UnsupportedError("there is nothing to join", expected="at least one checkpoint")
     layout = options.layout
     if layout is not None and not isinstance(layout, Index):
         layout = read_index(os.fspath(layout))

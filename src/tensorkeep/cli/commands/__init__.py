@@ -3,16 +3,18 @@
 - `_groups`: their names, and the groups in which the help shows them.
 - `looking/`: `inspect`, `slice`, `view`.
 - `checking/`: `verify`, `diff`, `scan`. Their exit codes are answers.
-- `writing/`: `convert`, `export`, `reshard`, `merge`, `edit`, `patch`.
+- `writing/`: `convert`, `export`, `reshard`, `join`, `edit`, `patch`.
+- `merging/`: `merge average`, `merge ema` …, `lora add`, `lora extract`.
 - `stores/`: `list`, `prune`.
 - `sharing/`: `fetch`, `serve`.
 - `programs/`: `run`, `install-hook`, for programs that import safetensors.
 """
 
-from tensorkeep.cli.commands._groups import GROUPS, Command
+from tensorkeep.cli.commands._groups import FAMILIES, GROUPS, Command
 from tensorkeep.cli.commands.programs import Program
 
 __all__ = [
+    "FAMILIES",
     "GROUPS",
     "Command",
     "Program",

@@ -11,10 +11,11 @@ from typing import Any, Final, NamedTuple
 
 from tensorkeep.cli.commands.checking import check, diff, scan, verify
 from tensorkeep.cli.commands.looking import inspect, slice_tensor, view
+from tensorkeep.cli.commands.merging import add_lora, average, dare, ema, extract_lora, slerp, task_arithmetic, ties
 from tensorkeep.cli.commands.programs import AS_TYPED, install_hook, run
 from tensorkeep.cli.commands.sharing import fetch, serve
 from tensorkeep.cli.commands.stores import list_steps, prune
-from tensorkeep.cli.commands.writing import convert, edit, export, merge, patch, reshard
+from tensorkeep.cli.commands.writing import convert, edit, export, join, patch, reshard
 
 
 class Command(NamedTuple):
@@ -42,12 +43,28 @@ GROUPS: Final[dict[str, list[Command]]] = {
         Command("convert", convert),
         Command("export", export),
         Command("reshard", reshard),
-        Command("merge", merge),
+        Command("join", join),
         Command("edit", edit),
         Command("patch", patch),
+    ],
+    "Compute models": [
+        Command("merge average", average),
+        Command("merge ema", ema),
+        Command("merge slerp", slerp),
+        Command("merge task-arithmetic", task_arithmetic),
+        Command("merge ties", ties),
+        Command("merge dare", dare),
+        Command("lora add", add_lora),
+        Command("lora extract", extract_lora),
     ],
     "Steps of a run": [Command("list", list_steps), Command("prune", prune)],
     "Other machines": [Command("fetch", fetch), Command("serve", serve)],
     "Programs that import safetensors": [Command("run", run, AS_TYPED), Command("install-hook", install_hook)],
 }
-"""Title of each group to its commands."""
+"""Title of each group to its commands; names of two words are a command's own commands."""
+
+FAMILIES: Final = {
+    "merge": "Compute one model from several, number by number.",
+    "lora": "Add LoRA adapters to their base models, and extract them.",
+}
+"""First word of names of two words, and what these commands do."""

@@ -28,7 +28,8 @@ def help_lines(page: HelpPage, width: int) -> Iterator[Line]:
             is_kept = "\n" in paragraph or text.startswith(" ")
             yield from _plain([text] if is_kept else wrap(text, width - len(_INDENT)), _INDENT)
         yield []
-    n_chars = max(len(row.term) for section in page.sections for row in section.rows if len(row.term) <= _MAX_TERM)
+    longest = min(_MAX_TERM, width * 2 // 5)
+    n_chars = max(len(row.term) for section in page.sections for row in section.rows if len(row.term) <= longest)
     for place, section in enumerate(page.sections):
         yield from [[]] if place else []
         yield from _section(section, n_chars, width)

@@ -85,6 +85,8 @@ def _term(option: Any) -> str:
 
 def _sentences(option: Any) -> Iterator[str]:
     yield option.help or ""
+    if option.required:
+        yield "Required."
     if option.multiple:
         yield "Can be repeated."
     if option.envvar:

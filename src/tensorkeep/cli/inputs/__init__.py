@@ -2,6 +2,7 @@
 
 - `_options`: arguments and options that several commands share.
 - `_completion`: what the Tab key offers.
+- `_merging`: arguments and options of the commands that merge models.
 - `_rules`: the rules of a store as options.
 - `_index_syntax`: parses an index such as `[0:4, :8]` without evaluating it. Pure.
 - `_preview`: the part of a large tensor that is printed, read without the rest.
@@ -10,6 +11,16 @@
 
 from tensorkeep.cli.inputs._completion import export_formats, libraries, tensor_names
 from tensorkeep.cli.inputs._index_syntax import Index, parse_index_text
+from tensorkeep.cli.inputs._merging import (
+    BaseModel,
+    Integers,
+    Models,
+    Output,
+    Scale,
+    Weights,
+    integers_of,
+    weights_of,
+)
 from tensorkeep.cli.inputs._npy import Float, as_float, check_npy_path, write_npy
 from tensorkeep.cli.inputs._options import (
     Align,
@@ -43,6 +54,7 @@ __all__ = [
     "Align",
     "AsJson",
     "Balance",
+    "BaseModel",
     "Cast",
     "Dequantize",
     "Destination",
@@ -52,15 +64,19 @@ __all__ = [
     "Force",
     "Greatest",
     "Index",
+    "Integers",
     "KeepBest",
     "KeepEvery",
     "KeepLast",
     "MaxShardSize",
+    "Models",
     "Monitor",
     "NewVariant",
     "Order",
+    "Output",
     "Rename",
     "Rewritten",
+    "Scale",
     "Select",
     "Sha256",
     "SplitLarge",
@@ -68,9 +84,11 @@ __all__ = [
     "StripPrefix",
     "Target",
     "Variant",
+    "Weights",
     "as_float",
     "check_npy_path",
     "export_formats",
+    "integers_of",
     "libraries",
     "pairs_of",
     "parse_index_text",
@@ -79,5 +97,6 @@ __all__ = [
     "share_of",
     "size_of",
     "tensor_names",
+    "weights_of",
     "write_npy",
 ]

@@ -14,6 +14,7 @@ from tensorkeep.cli.reports._check import Checked
 from tensorkeep.cli.reports._conversion import Converted
 from tensorkeep.cli.reports._diff import Comparison
 from tensorkeep.cli.reports._export import Exported
+from tensorkeep.cli.reports._extracted import Extracted
 from tensorkeep.cli.reports._failure import Failure
 from tensorkeep.cli.reports._patched import Patched
 from tensorkeep.cli.reports._scan import scan_lines
@@ -49,6 +50,7 @@ __all__ = [
     "Comparison",
     "Converted",
     "Exported",
+    "Extracted",
     "Failure",
     "Order",
     "Patched",

@@ -3,7 +3,7 @@
 - `_convert`: a checkpoint of any kind to safetensors.
 - `_export`: a checkpoint of any kind to another format.
 - `_reshard`: a checkpoint in other shards.
-- `_merge`: several checkpoints in one.
+- `_join`: several checkpoints in one.
 - `_edit`: metadata and names, in place.
 - `_patch`: what turns one checkpoint into another.
 """
@@ -11,7 +11,7 @@
 from tensorkeep.cli.commands.writing._convert import convert
 from tensorkeep.cli.commands.writing._edit import edit
 from tensorkeep.cli.commands.writing._export import export
-from tensorkeep.cli.commands.writing._merge import merge
+from tensorkeep.cli.commands.writing._join import join
 from tensorkeep.cli.commands.writing._patch import patch
 from tensorkeep.cli.commands.writing._reshard import reshard
 
@@ -19,7 +19,7 @@ __all__ = [
     "convert",
     "edit",
     "export",
-    "merge",
+    "join",
     "patch",
     "reshard",
 ]

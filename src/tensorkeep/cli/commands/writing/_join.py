@@ -1,4 +1,4 @@
-"""`tensorkeep merge`: combine several checkpoints into one."""
+"""`tensorkeep join`: the tensors of several checkpoints in one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tensorkeep.cli.reports import read_written
 from tensorkeep.cli.terminal import Writing, show_result
 
 
-def merge(
+def join(
     sources: Annotated[
         list[str], typer.Argument(metavar="SOURCE...", help="Files, directories or indexes.", show_default=False)
     ],
@@ -49,15 +49,15 @@ def merge(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Combine several checkpoints into one.
+    """Put the tensors of several checkpoints into one.
 
-    The result has the tensors of all of them; no arithmetic is done. No two may have a tensor with the same name.
-    Tensors are copied from file to file and are never all in memory. Whenever this is stopped, the directory holds
-    the new checkpoint or what it held before.
+    Nothing is computed; that is what 'tensorkeep merge' does. No two may have a tensor with the same name. Tensors are
+    copied from file to file and are never all in memory. Whenever this is stopped, the directory holds the new
+    checkpoint or what it held before.
     """
     _refuse_one(sources)
     write = partial(
-        tensorkeep.merge,
+        tensorkeep.join,
         sources,
         directory,
         max_shard_size=size_of(max_shard_size),

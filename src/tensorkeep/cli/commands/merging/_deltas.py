@@ -1,0 +1,116 @@
+"""`tensorkeep merge task-arithmetic`, `ties` and `dare`: merges of what training changed."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+import typer
+
+import tensorkeep
+from tensorkeep.cli.commands.merging._merged import write_merged
+from tensorkeep.cli.inputs import (
+    AsJson,
+    BaseModel,
+    Drop,
+    Force,
+    MaxShardSize,
+    Models,
+    Output,
+    Scale,
+    Select,
+    Sha256,
+    Weights,
+    weights_of,
+)
+
+
+def task_arithmetic(
+    base: BaseModel,
+    models: Models,
+    *,
+    output: Output,
+    weights: Weights = None,
+    scale: Scale = 1.0,
+    select: Select = None,
+    drop: Drop = None,
+    max_shard_size: MaxShardSize = "5GB",
+    sha256: Sha256 = False,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add the weighted changes of models to their base; a negative weight unlearns one."""
+    write_merged(
+        partial(tensorkeep.merging.task_arithmetic, weights=weights_of(weights), scale=scale),
+        [base, *models],
+        output,
+        select=select,
+        drop=drop,
+        max_shard_size=max_shard_size,
+        sha256=sha256,
+        force=force,
+        as_json=as_json,
+    )
+
+
+def ties(
+    base: BaseModel,
+    models: Models,
+    *,
+    output: Output,
+    density: Annotated[
+        float, typer.Option("--density", metavar="X", help="The share of changes to keep, the largest: up to 1.")
+    ],
+    weights: Weights = None,
+    scale: Scale = 1.0,
+    select: Select = None,
+    drop: Drop = None,
+    max_shard_size: MaxShardSize = "5GB",
+    sha256: Sha256 = False,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add the largest changes of models to their base, where they agree on the sign."""
+    write_merged(
+        partial(tensorkeep.merging.ties, density=density, weights=weights_of(weights), scale=scale),
+        [base, *models],
+        output,
+        select=select,
+        drop=drop,
+        max_shard_size=max_shard_size,
+        sha256=sha256,
+        force=force,
+        as_json=as_json,
+    )
+
+
+def dare(
+    base: BaseModel,
+    models: Models,
+    *,
+    output: Output,
+    density: Annotated[
+        float, typer.Option("--density", metavar="X", help="The probability that a change is kept: up to 1.")
+    ],
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Decides which changes are kept.")],
+    weights: Weights = None,
+    scale: Scale = 1.0,
+    select: Select = None,
+    drop: Drop = None,
+    max_shard_size: MaxShardSize = "5GB",
+    sha256: Sha256 = False,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add a random part of the changes of models to their base, scaled up."""
+    write_merged(
+        partial(tensorkeep.merging.dare, density=density, seed=seed, weights=weights_of(weights), scale=scale),
+        [base, *models],
+        output,
+        select=select,
+        drop=drop,
+        max_shard_size=max_shard_size,
+        sha256=sha256,
+        force=force,
+        as_json=as_json,
+    )

@@ -1,0 +1,89 @@
+"""`tensorkeep lora add` and `extract`: adapters and their base models."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+import typer
+
+import tensorkeep
+from tensorkeep.cli.commands.merging._merged import refusing_numbers, write_merged
+from tensorkeep.cli.inputs import AsJson, BaseModel, Force, MaxShardSize, Output, Sha256
+from tensorkeep.cli.reports import Extracted
+from tensorkeep.cli.terminal import Writing, show_result
+
+
+def add_lora(
+    base: BaseModel,
+    adapter: Annotated[
+        str, typer.Argument(metavar="ADAPTER", help="A directory that peft wrote, or its file.", show_default=False)
+    ],
+    *,
+    output: Output,
+    settings: Annotated[
+        str | None,
+        typer.Option("--settings", metavar="FILE", help="An adapter_config.json; the one beside ADAPTER without it."),
+    ] = None,
+    max_shard_size: MaxShardSize = "5GB",
+    sha256: Sha256 = False,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add a LoRA adapter to its base model.
+
+    If a tensor of the adapter has no place in the base model, nothing is written. Whenever this is stopped, the
+    directory holds the new checkpoint or what it held before.
+    """
+    write_merged(
+        partial(tensorkeep.merging.add_lora, settings=settings),
+        [base, adapter],
+        output,
+        max_shard_size=max_shard_size,
+        sha256=sha256,
+        force=force,
+        as_json=as_json,
+    )
+
+
+def extract_lora(
+    base: BaseModel,
+    tuned: Annotated[str, typer.Argument(metavar="TUNED", help="The model after training.", show_default=False)],
+    *,
+    output: Output,
+    rank: Annotated[int, typer.Option("--rank", metavar="N", help="The rank of each product.")],
+    layers: Annotated[
+        list[str] | None,
+        typer.Option("--layers", metavar="GLOB", help="Only weights whose full names match; others are held whole."),
+    ] = None,
+    fan_in_fan_out: Annotated[
+        bool, typer.Option("--fan-in-fan-out", help="Weights are (inputs, outputs), as in GPT-2.")
+    ] = False,
+    base_model: Annotated[
+        str | None, typer.Option("--base-model", metavar="NAME", help="What the settings say the base model is.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Equal seeds give equal files.")] = 0,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write what training changed as a LoRA adapter.
+
+    Each matrix that changed gets the two factors that are nearest to its change; the error says which share of the
+    change they lack. Everything else that changed is held whole. peft and 'tensorkeep lora add' read the adapter.
+    """
+    with tensorkeep.open(base) as before, tensorkeep.open(tuned) as after:
+        write = partial(
+            tensorkeep.merging.extract_lora,
+            before,
+            after,
+            output,
+            rank=rank,
+            layers=layers,
+            fan_in_fan_out=fan_in_fan_out,
+            base_model=base_model,
+            seed=seed,
+        )
+        writing = Writing(output, force=force, asks=not as_json)
+        with refusing_numbers():
+            extracted = writing.run_shown("extracting", write)
+    show_result(Extracted(output, extracted, writing.seconds, writing.replaced), as_json=as_json)
