@@ -5,6 +5,7 @@
 - `_verify`, `_check`, `_diff`, `_scan`, `_conversion`, `_export`: the results of these commands.
 - `_patched`: the patch that a command wrote.
 - `_written`: the checkpoint that a command wrote.
+- `_extracted`: the adapter that a command wrote.
 - `_access_log`: the requests that a server answered.
 - `_failure`: the error that ended a command.
 """
