@@ -8,6 +8,7 @@ import; docs/compatibility.md lists what is better here. There are more function
 - `load_into` loads a checkpoint of any number of files into the memory of an existing model.
 - `coverage` says beforehand which bytes go where, and `assert_loaded` afterwards whether they arrived.
 - `load_sharded` does so for a model that is spread over ranks.
+- `apply_patch` applies a patch to a model in memory.
 - `capture` and `restore` are for the whole state of a training run.
 """
 
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
         Coverage,
         LoadReport,
         Unfilled,
+        apply_patch,
         assert_loaded,
         coverage,
         load_into,
@@ -63,6 +65,7 @@ __all__ = [
     "LoadReport",
     "TensorSpec",
     "Unfilled",
+    "apply_patch",
     "assert_loaded",
     "capture",
     "coverage",
@@ -92,6 +95,7 @@ _HOMES = {
     "capture": "tensorkeep.training:capture",
     "coverage": "tensorkeep.models:coverage",
     "load_into": "tensorkeep.models:load_into",
+    "apply_patch": "tensorkeep.models:apply_patch",
     "load_sharded": "tensorkeep.models:load_sharded",
     "restore": "tensorkeep.training:restore",
 }

@@ -12,6 +12,7 @@
 - `_coverage`: what becomes of each tensor of a checkpoint, as a value.
 - `_load`: `load_into`.
 - `arrival/`: what arrived: `coverage` and `assert_loaded`.
+- `patching/`: `apply_patch`.
 - `_placement`: the part of a tensor that one rank of a device mesh has. Pure.
 - `_dtensor`: DTensors, of which each rank has a part.
 - `_replicas`: parts that several ranks have alike, read by one of them.
@@ -26,6 +27,7 @@ from tensorkeep.models._parameters import is_batch_counter
 from tensorkeep.models._sharded import load_sharded
 from tensorkeep.models._ties import equal_loaded, equal_stored, memory_key, tie_conflicts, tie_error
 from tensorkeep.models.arrival import assert_loaded, coverage
+from tensorkeep.models.patching import apply_patch
 
 __all__ = [
     "Arrival",
@@ -34,6 +36,7 @@ __all__ = [
     "Match",
     "PartJob",
     "ShapeMismatch",
+    "apply_patch",
     "Unfilled",
     "assert_loaded",
     "check_castable",

@@ -1,10 +1,7 @@
 """Patches: what turns one checkpoint into another, bit for bit, in a safetensors file.
 
 - `encoding/`: the differences of tensors as bytes.
-- `_description`: what a patch says of itself. Pure.
-- `_contents`: what the tensors of a checkpoint are.
-- `_patch`: an open patch.
-- `_open`: opens what functions are given.
+- `reading/`: patches that are open, and what they and checkpoints hold.
 - `_summary`: writes a patch, and says what was written.
 - `_make`: `make`, a patch from two checkpoints.
 - `_reader`: a tensor read through its differences from another.

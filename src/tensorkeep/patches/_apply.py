@@ -17,11 +17,8 @@ from tensorkeep.kinds.registry import find_kind
 from tensorkeep.kinds.safetensors import SAFETENSORS
 from tensorkeep.layout import Index, Location, ShardRecord, index_names, locate
 from tensorkeep.parallel import Progress
-from tensorkeep.patches._contents import content_of, texts_of
-from tensorkeep.patches._description import Texts
-from tensorkeep.patches._open import Checkpoint, opened, opened_patches
-from tensorkeep.patches._patch import Patch
 from tensorkeep.patches._view import patched
+from tensorkeep.patches.reading import Checkpoint, Patch, Texts, content_of, opened, opened_patches, texts_of
 from tensorkeep.tensors import LazyTensors, check_target, prepare, write_prepared
 from tensorkeep.transport import refuse_url
 

@@ -16,10 +16,6 @@ from tensorkeep.dtypes import BY_NAME
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import IntegrityError, UnsupportedError
 from tensorkeep.parallel import Progress, ProgressMeter, parallel_map
-from tensorkeep.patches._contents import N_THREADS
-from tensorkeep.patches._description import Change, Content, Description, End
-from tensorkeep.patches._open import Checkpoint, opened_patches
-from tensorkeep.patches._patch import Patch
 from tensorkeep.patches._reader import PatchedReader
 from tensorkeep.patches._summary import Summary, refuse_target, write_patch
 from tensorkeep.patches.encoding import (
@@ -32,6 +28,7 @@ from tensorkeep.patches.encoding import (
     spool_directory,
     word_of,
 )
+from tensorkeep.patches.reading import N_THREADS, Change, Checkpoint, Content, Description, End, Patch, opened_patches
 from tensorkeep.tensors import LazyTensor
 
 

@@ -11,11 +11,21 @@ from tensorkeep.arrays import TensorToWrite
 from tensorkeep.digests import new_hasher
 from tensorkeep.errors import IntegrityError
 from tensorkeep.parallel import Progress, ProgressMeter, parallel_map
-from tensorkeep.patches._contents import N_THREADS, content_of, contents_of, texts_of
-from tensorkeep.patches._description import Change, Content, Description, End, digest_of_contents
-from tensorkeep.patches._open import Checkpoint, opened
 from tensorkeep.patches._summary import Summary, refuse_target, write_patch
 from tensorkeep.patches.encoding import Spool, SpooledDelta, blocks_of, differences, encode, spool_directory
+from tensorkeep.patches.reading import (
+    N_THREADS,
+    Change,
+    Checkpoint,
+    Content,
+    Description,
+    End,
+    content_of,
+    contents_of,
+    digest_of_contents,
+    opened,
+    texts_of,
+)
 from tensorkeep.tensors import LazyTensor, LazyTensors
 
 

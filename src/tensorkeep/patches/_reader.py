@@ -18,8 +18,8 @@ from tensorkeep.digests import new_hasher
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import IntegrityError
 from tensorkeep.parallel import Workers, parallel_for_each
-from tensorkeep.patches._contents import N_THREADS
 from tensorkeep.patches.encoding import BLOCK_LENGTH, Delta, Words, word_of, words_at
+from tensorkeep.patches.reading import N_THREADS
 from tensorkeep.tensors import Axis, LazyTensor, Planned, Selection, StoredTensor, take_block
 
 if TYPE_CHECKING:

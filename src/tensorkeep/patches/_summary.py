@@ -10,7 +10,7 @@ import msgspec
 
 from tensorkeep.arrays import TensorToWrite
 from tensorkeep.errors import DestinationExistsError
-from tensorkeep.patches._description import PATCH_KEY, Description, emit_description
+from tensorkeep.patches.reading import PATCH_KEY, Description, emit_description
 from tensorkeep.tensors import Sealing, check_target, write_tensors
 from tensorkeep.transport import exists, is_remote
 

@@ -6,11 +6,18 @@ from collections.abc import Mapping
 
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import FormatError, IntegrityError
-from tensorkeep.patches._contents import contents_of, state_of, texts_of
-from tensorkeep.patches._description import Change, Content, Texts, digest_of_contents
-from tensorkeep.patches._patch import Patch
 from tensorkeep.patches._reader import PatchedReader
 from tensorkeep.patches.encoding import n_words_of, word_of
+from tensorkeep.patches.reading import (
+    Change,
+    Content,
+    Patch,
+    Texts,
+    contents_of,
+    digest_of_contents,
+    state_of,
+    texts_of,
+)
 from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView
 from tensorkeep.texts import listed
 

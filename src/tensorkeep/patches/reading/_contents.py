@@ -10,8 +10,8 @@ from tensorkeep.digests import new_hasher
 from tensorkeep.formats.safetensors import State, emit_state, parse_state
 from tensorkeep.layout import Index
 from tensorkeep.parallel import ProgressMeter, parallel_map
-from tensorkeep.patches._description import Content, Texts
 from tensorkeep.patches.encoding import blocks_of
+from tensorkeep.patches.reading._description import Content, Texts
 from tensorkeep.tensors import LazyTensor, LazyTensors
 
 N_THREADS: Final = min(4, os.cpu_count() or 1)

@@ -7,8 +7,8 @@ from typing import Any, Self
 import numpy as np
 
 from tensorkeep.errors import FormatError, RefusedError, TensorkeepError
-from tensorkeep.patches._description import Change, Description, parse_description
 from tensorkeep.patches.encoding import Delta, Way
+from tensorkeep.patches.reading._description import Change, Description, parse_description
 from tensorkeep.tensors import LazyTensor, LazyTensors
 
 

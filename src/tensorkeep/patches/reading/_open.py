@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TypeAlias
 
 from tensorkeep.checkpoint import open_checkpoint
-from tensorkeep.patches._patch import Patch
+from tensorkeep.patches.reading._patch import Patch
 from tensorkeep.tensors import LazyTensors
 
 Checkpoint: TypeAlias = str | os.PathLike[str] | LazyTensors

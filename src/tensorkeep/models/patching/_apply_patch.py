@@ -1,0 +1,182 @@
+"""Patches applied to a model in memory: everything is checked, then written in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, Final
+
+import msgspec
+import torch
+from torch import nn
+
+from tensorkeep.digests import new_hasher
+from tensorkeep.dtypes import BY_TORCH
+from tensorkeep.errors import IntegrityError, RefusedError
+from tensorkeep.models._parameters import ParameterStorage, state_of
+from tensorkeep.parallel import parallel_for_each
+from tensorkeep.patches.encoding import BLOCK_LENGTH, Delta, word_of
+from tensorkeep.patches.reading import N_THREADS, Change, Checkpoint, Content, Patch, opened_patches
+
+_INTEGERS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Bytes of a word to the dtype in which torch adds words."""
+
+
+class _Job(msgspec.Struct, frozen=True, eq=False):
+    """A tensor of the model that changes.
+
+    Attributes:
+        storage: Its memory.
+        contents: What it must be before the first patch and after each.
+        deltas: The differences of each patch.
+    """
+
+    storage: ParameterStorage
+    contents: tuple[Content, ...]
+    deltas: tuple[Delta, ...]
+
+    @property
+    def name(self) -> str:
+        return self.storage.names[0]
+
+
+def apply_patch(model: nn.Module, *patches: Checkpoint) -> None:
+    """Apply patches to a model in memory, in place and without a second copy: all of it, or nothing.
+
+        tensorkeep.torch.apply_patch(model, "110.patch.safetensors")
+
+    First, every tensor that changes is compared with the digest that the patch has for it, and so is what it would
+    become. Only if all are right, the differences are added in the memory of the parameters, which stay the same
+    objects, on their device. Do not use the model meanwhile.
+
+    Args:
+        model: The model. The names of its state dict are the names in the patches; tied weights change together.
+        *patches: Patches in their order, as `tensorkeep.patches.make` writes them: paths, URLs, or open files.
+
+    Raises:
+        IntegrityError: If a weight is not the one that the patch is for, or would not become the one it promises.
+        RefusedError: If the patch adds or removes tensors, or names one that the model lacks.
+        FormatError: If a patch is malformed, or contradicts itself.
+        UnsupportedError: If a parameter cannot be written to: sparse, lazy, or a wrapper of others.
+        TransportError: If a patch cannot be read.
+    """
+    with ExitStack() as stack:
+        jobs = _jobs(model, opened_patches(patches, stack))
+        parallel_for_each(jobs, _check, n_threads=N_THREADS)
+        with torch.no_grad():
+            parallel_for_each(jobs, _write, n_threads=N_THREADS)
+
+
+def _jobs(model: nn.Module, patches: list[Patch]) -> list[_Job]:
+    """Return what changes, once for all names of a tensor."""
+    storages = {name: storage for storage in state_of(model).storages for name in storage.names}
+    found: dict[str, _Job] = {}
+    for patch in patches:
+        for name, change in patch.description.tensors.items():
+            if name not in storages:
+                raise _refused(patch, name, "the model has no such tensor")
+            found[name] = _extended(found.get(name) or _Job(storages[name], (), ()), patch, name, change)
+    return _once(found, patches)
+
+
+def _extended(job: _Job, patch: Patch, name: str, change: Change) -> _Job:
+    """Return a job with one more patch."""
+    tensor = job.storage.tensor
+    dtype = BY_TORCH.get(str(tensor.dtype).removeprefix("torch."))
+    if change.old is None or change.new is None or change.delta is None or dtype is None:
+        raise _refused(patch, name, "it is added, removed or replaced")
+    word = word_of(dtype)
+    shape = (*tensor.shape[:-1], 2 * tensor.shape[-1]) if dtype.is_packed else tuple(tensor.shape)
+    if (change.old.dtype, change.old.shape) != (dtype.name, shape):
+        raise _refused(patch, name, f"{change.old.dtype} {list(change.old.shape)}, {dtype.name} {list(shape)} here")
+    if job.contents and job.contents[-1] != change.old:
+        raise IntegrityError("a patch does not follow the one before it", path=patch.path, found=f"tensor `{name}`")
+    delta = patch.delta_of(name, change, tensor.nbytes // word.itemsize, word)
+    return _Job(job.storage, (*(job.contents or (change.old,)), change.new), (*job.deltas, delta))
+
+
+def _once(found: dict[str, _Job], patches: list[Patch]) -> list[_Job]:
+    """Return one job for each memory; all names of a tensor must change alike."""
+    jobs: dict[int, _Job] = {}
+    for name, job in found.items():
+        other = jobs.setdefault(id(job.storage), job)
+        if other.contents != job.contents:
+            raise _refused(patches[-1], name, f"it is tied to `{other.name}`, which changes otherwise")
+    return list(jobs.values())
+
+
+def _refused(patch: Patch, name: str, found: str) -> RefusedError:
+    return RefusedError(
+        f"the patch does not fit the model: tensor `{name}`",
+        path=patch.path,
+        tensor=name,
+        found=found,
+        hint="Apply the patch to a checkpoint, and load that",
+    )
+
+
+def _check(job: _Job) -> None:
+    """Compare what a tensor is, and what it would become, with the digests of the patches."""
+    hashers = [new_hasher() for _ in job.contents]
+    words = _words(job.storage.tensor)
+    for start, stop in _blocks(words):
+        block = words[start:stop].cpu().numpy().copy().view(f"u{words.element_size()}")
+        hashers[0].update(block.data.cast("B"))
+        for hasher, delta in zip(hashers[1:], job.deltas, strict=True):
+            delta.apply(block, start)
+            hasher.update(block.data.cast("B"))
+    for hasher, content in zip(hashers, job.contents, strict=True):
+        if hasher.hexdigest() != content.digest:
+            is_old = hasher is hashers[0]
+            raise IntegrityError(
+                f"`{job.name}` of the model is not what the patch is for"
+                if is_old
+                else f"the patch would not make of `{job.name}` what it promises",
+                tensor=job.name,
+                expected=f"BLAKE3 {content.digest[:16]}…",
+                found=f"{hasher.hexdigest()[:16]}…",
+                hint="Nothing was changed",
+            )
+
+
+def _write(job: _Job) -> None:
+    """Add differences in the memory of a tensor; a strided one passes through a copy of its own."""
+    for tensor in job.storage.tensors:
+        if not tensor.is_inference():
+            torch.autograd.graph.increment_version(tensor)
+    tensor = job.storage.tensor.detach()
+    words = _words(tensor)
+    for start, stop in _blocks(words):
+        for delta in job.deltas:
+            _add(words[start:stop], delta, start)
+    if words.data_ptr() != tensor.data_ptr():
+        tensor.copy_(words.view(tensor.dtype).view(tensor.shape))
+
+
+def _add(words: torch.Tensor, delta: Delta, start: int) -> None:
+    """Add the differences of one block on the device of its words."""
+    if words.device.type == "cpu":
+        delta.apply(words.numpy().view(f"u{words.element_size()}"), start)
+        return
+    block = delta.block(start // BLOCK_LENGTH)
+    if block is None:
+        return
+    values = torch.from_numpy(block.values.view(f"i{words.element_size()}" if words.element_size() > 1 else "u1"))
+    values = values.to(words.device)
+    signed: Any = values if delta.way == "forward" else -values
+    if block.positions is None:
+        words += signed
+    else:
+        words[torch.from_numpy(block.positions).to(words.device)] += signed
+
+
+def _words(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor as a row of words: a view of its memory if it is contiguous."""
+    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    itemsize = plain.element_size() // 2 if plain.is_complex() else plain.element_size()
+    return plain.reshape(-1).view(torch.uint8).view(_INTEGERS[itemsize])
+
+
+def _blocks(words: torch.Tensor) -> Iterator[tuple[int, int]]:
+    n_words = words.numel()
+    return ((start, min(start + BLOCK_LENGTH, n_words)) for start in range(0, n_words, BLOCK_LENGTH))
