@@ -23,6 +23,7 @@
     tensorkeep.scan(path)                          what a pickle would run if another program loaded it
     tensorkeep.remote(url)                         a URL with options for reading it, accepted wherever a path is
     tensorkeep.fetch(url, directory)               download a whole checkpoint, completely or not at all
+    tensorkeep.follow(url)                         the steps of a run as they come, as patches
 
     tensorkeep.torch, tensorkeep.numpy             the functions of safetensors.torch and safetensors.numpy
     tensorkeep.safe_open, serialize, deserialize   those of safetensors
@@ -97,6 +98,7 @@ if TYPE_CHECKING:
     from tensorkeep.kinds.pickles import PickleFile, PickleSet
     from tensorkeep.kinds.safetensors import Checkpoint, TensorFile
     from tensorkeep.measuring import Histogram, TensorStatistics, statistics
+    from tensorkeep.patches import follow
     from tensorkeep.scanner import ScanFinding, ScannedFile, ScanReport, scan
     from tensorkeep.showing import Picture, show
     from tensorkeep.state import NamedData
@@ -151,6 +153,7 @@ __all__ = [
     "edit",
     "export",
     "fetch",
+    "follow",
     "install_as_safetensors",
     "join",
     "load",
@@ -189,6 +192,7 @@ _NAMES = {
     "kinds.pickles": "PickleFile PickleSet",
     "kinds.safetensors": "Checkpoint TensorFile",
     "measuring": "Histogram TensorStatistics statistics",
+    "patches": "follow",
     "scanner": "ScanFinding ScanReport ScannedFile scan",
     "showing": "Picture show",
     "state": "NamedData",

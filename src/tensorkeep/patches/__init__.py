@@ -8,6 +8,7 @@
 - `_view`: a checkpoint seen through patches.
 - `_apply`: `apply` and `undo`, on disk.
 - `_chain`: `chain`, several patches as one.
+- `feed/`: a run as anchors and patches, published and followed.
 """
 
 from tensorkeep.patches._apply import apply, undo
@@ -15,5 +16,6 @@ from tensorkeep.patches._chain import chain
 from tensorkeep.patches._make import make
 from tensorkeep.patches._summary import Summary
 from tensorkeep.patches._view import view
+from tensorkeep.patches.feed import Follower, Publisher, Update, follow
 
-__all__ = ["Summary", "apply", "chain", "make", "undo", "view"]
+__all__ = ["Follower", "Publisher", "Summary", "Update", "apply", "chain", "follow", "make", "undo", "view"]

@@ -1,0 +1,122 @@
+"""Runs that are published and followed: in order, checked, and from an anchor where too much was missed."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensorkeep
+from tensorkeep.errors import FormatError, IntegrityError, RefusedError, TensorkeepError, UnsupportedError
+from tensorkeep.patches import Publisher, Update
+from tensorkeep.server import Server
+from tests.support.patches.models import save
+
+
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("steps")
+    return [save(folder / str(number), number) for number in range(1, 8)]
+
+
+@pytest.fixture
+def feed(tmp_path: Path) -> Path:
+    return tmp_path / "www" / "feed"
+
+
+@pytest.fixture
+def url(feed: Path) -> Iterator[str]:
+    feed.parent.mkdir()
+    with Server(feed.parent, port=0) as server:
+        yield f"{server.url.rstrip('/')}/feed"
+
+
+def given(updates: list[Update]) -> list[tuple[int, bool]]:
+    return [(update.step, update.is_anchor) for update in updates]
+
+
+def equal(a: Path, b: Path) -> bool:
+    with tensorkeep.open(a) as left, tensorkeep.open(b) as right:
+        return tensorkeep.diff(left, right).is_equal and left.metadata == right.metadata
+
+
+def test_a_worker_follows_a_run_over_http(steps: list[Path], feed: Path, url: str, tmp_path: Path) -> None:
+    publisher = Publisher(feed, anchor_every=3, durable=False)
+    model = tmp_path / "model"
+    seen = []
+    with tensorkeep.follow(url, timeout_s=0) as updates:
+        assert updates.poll() is None
+        for number, path in enumerate(steps[:5]):
+            publisher.publish(number * 10, path)
+            for update in updates:
+                update.apply_to(model)
+                seen.append(update)
+            assert equal(model, path)
+
+    assert given(seen) == [(0, True), (10, False), (20, False), (30, False), (40, False)]
+    assert sorted(path.name for path in feed.iterdir()) == [
+        *("10.patch.safetensors", "20.patch.safetensors", "30.patch.safetensors", "40.patch.safetensors"),
+        *("anchor-0", "anchor-30", "feed.json"),
+    ]
+
+
+def test_who_missed_too_much_gets_an_anchor_and_others_only_patches(steps: list[Path], feed: Path, url: str) -> None:
+    publisher = Publisher(feed, anchor_every=2, keep_anchors=1, durable=False)
+    for number, path in enumerate(steps):
+        publisher.publish(number, path)
+
+    with (
+        tensorkeep.follow(url, timeout_s=0) as new,
+        tensorkeep.follow(feed, step=1, timeout_s=0) as late,
+        tensorkeep.follow(url, step=6, timeout_s=0) as abreast,
+    ):
+        assert (given([*new]), given([*late]), given([*abreast])) == ([(6, True)], [(6, True)], [])
+    Publisher(feed, anchor_every=9, durable=False).publish(7, steps[0])
+    with tensorkeep.follow(url, step=6, timeout_s=0) as abreast:
+        assert given([*abreast]) == [(7, False)]
+    assert publisher.steps == [6, 7]
+    with pytest.raises(RefusedError, match="not after the last one"):
+        publisher.publish(7, steps[1])
+
+
+def test_a_follower_waits_for_the_next_step(steps: list[Path], feed: Path) -> None:
+    publisher = Publisher(feed.parent, durable=False)
+    publisher.publish(1, steps[0])
+    later = threading.Timer(0.3, publisher.publish, (2, steps[1]))
+    with tensorkeep.follow(feed.parent, poll_s=0.02, timeout_s=20) as updates:
+        assert next(updates).is_anchor
+        later.start()
+        assert given([next(updates)]) == [(2, False)]
+    later.join()
+
+
+@pytest.mark.parametrize("what", ["patch", "digest", "nbytes", "name", "order", "version", "text"])
+def test_what_is_damaged_or_forged_is_not_given(steps: list[Path], feed: Path, url: str, what: str) -> None:
+    publisher = Publisher(feed, durable=False)
+    publisher.publish(1, steps[0])
+    publisher.publish(2, steps[1])
+    index: dict[str, Any] = json.loads((feed / "feed.json").read_text())
+    last = index["steps"][1]
+    changes: dict[str, dict[str, Any]] = {
+        "digest": {"digest": "0" * 64},
+        "nbytes": {"nbytes": 7},
+        "name": {"patch": "../feed/2.patch.safetensors"},
+        "order": {"step": 0},
+    }
+    last |= changes.get(what, {})
+    if what == "version":
+        index["feed"] = 2
+    (feed / "feed.json").write_text("[" if what == "text" else json.dumps(index))
+    if what == "patch":
+        data = np.fromfile(feed / "2.patch.safetensors", np.uint8)
+        data[-5] ^= 1
+        data.tofile(feed / "2.patch.safetensors")
+
+    error: type[TensorkeepError] = IntegrityError if what in {"patch", "digest", "nbytes"} else FormatError
+    with tensorkeep.follow(url, step=1) as updates, pytest.raises(UnsupportedError if what == "version" else error):
+        updates.poll()
