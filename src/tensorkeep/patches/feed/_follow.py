@@ -18,7 +18,7 @@ from tensorkeep.limits import MAX_INDEX_NBYTES, READ_NBYTES
 from tensorkeep.patches._apply import apply
 from tensorkeep.patches.feed._index import INDEX_NAME, FeedIndex, FeedStep, parse_feed
 from tensorkeep.patches.reading import contents_of, digest_of_contents, opened_patches
-from tensorkeep.transport import ByteRange, forget_listing, is_remote, join, open_source
+from tensorkeep.transport import ByteRange, forget_listing, is_remote, join, open_source, refuse_damaged_url
 
 _ATTEMPTS: Final = 5
 """How often the index is read again because a file that it names was removed meanwhile."""
@@ -95,7 +95,7 @@ class Follower:
         return update
 
     def poll(self) -> Update | None:
-        """Return the next step, or None if there is none yet.
+        """Return the next step, or None if it is not there yet.
 
         Raises:
             IntegrityError: If what was downloaded is damaged, or is not what the index says.
@@ -171,12 +171,15 @@ def follow(
 
     Args:
         url: The directory of the feed: a URL, or a path.
-        step: The step that the caller has already, to go on after it; None to begin with a whole checkpoint.
+        step: The step that the caller has already; None to begin with a whole checkpoint.
         poll_s: Seconds between looks for a new step.
         timeout_s: Seconds after which iteration ends if there is no new step; None to wait forever.
 
     Returns:
         An iterator of `Update`. Its `poll` returns at once.
+
+    Raises:
+        UnsupportedError: If pathlib took a slash from the URL.
 
     Examples:
         >>> publisher = tensorkeep.patches.Publisher("feed")
@@ -185,7 +188,9 @@ def follow(
         ...     [(update.step, update.is_anchor) for update in updates]
         [(100, True)]
     """
-    return Follower(os.fspath(url), step, poll_s, timeout_s)
+    place = os.fspath(url)
+    refuse_damaged_url(place)
+    return Follower(place, step, poll_s, timeout_s)
 
 
 def _opened(path: str) -> Any:

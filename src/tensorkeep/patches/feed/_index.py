@@ -26,8 +26,8 @@ class FeedStep(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         step: Its number.
         digest: BLAKE3 of what its tensors are, as in patches.
-        anchor: The directory with the whole checkpoint, beside the index; None if there is none.
-        patch: The file that makes it of the step before; None if there is none.
+        anchor: The directory with the whole checkpoint, beside the index; None without one.
+        patch: The file that makes it of the step before; None without one.
         nbytes: Bytes of that file.
     """
 
