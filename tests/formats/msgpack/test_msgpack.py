@@ -315,3 +315,42 @@ def test_a_part_is_cut_out_by_name() -> None:
     assert part_of(value, lambda name: name == "a.y.1.z") == {"a": {"y": [None, {"z": 3}]}}
     assert part_of(value, lambda name: name in {"a", "b"}) == value
     assert isinstance(read(SMALL).value["params"]["w"], Array)
+
+
+def many(**changed: Any) -> dict[str, Any]:
+    """Return many arrays under short names, which are read in one go."""
+    return {f"é{n}": array((2, n % 3 + 1), data=bytes(8 * (n % 3 + 1))) for n in range(300)} | changed
+
+
+def test_arrays_after_one_another_are_read_like_single_ones() -> None:
+    content = encode(many(é100={"inner": array()}, é150=7, é200=array(code=3), é250=array((4,), "int8", b"abcd")))
+
+    arrays = read(content).arrays
+
+    assert list(arrays) == [f"é{n}" + ".inner" * (n == 100) for n in range(300) if n != 150]
+    for n in (0, 1, 99, 101, 149, 151, 199, 201, 249, 251, 299):
+        found = arrays[f"é{n}"]
+        assert (found.dtype, found.shape, found.nbytes) == ("float32", (2, n % 3 + 1), 8 * (n % 3 + 1))
+    (span,) = arrays["é250"].spans
+    assert content[span.start : span.stop] == b"abcd"
+    assert arrays["é200"].is_scalar
+
+
+@pytest.mark.parametrize("key", ["é7", "é149"])
+def test_a_name_that_occurs_again_among_many_is_refused(key: str) -> None:
+    content = encode(many()).replace(encode("é150"), encode(key), 1)
+    with pytest.raises(FormatError, match="a key occurs twice"):
+        read(content)
+
+
+def test_many_arrays_that_were_changed_anywhere_are_values_or_errors() -> None:
+    whole = encode(many())
+    chance = random.Random(4)
+    for _ in range(300):
+        data = bytearray(whole)
+        data[chance.randrange(len(data))] = chance.randrange(256)
+        with suppress(TensorkeepError):
+            read(bytes(data))
+    for stop in range(0, len(whole), 97):
+        with pytest.raises(FormatError):
+            read(whole[:stop])

@@ -228,3 +228,45 @@ def test_one_look_finds_what_the_walk_finds(tensor: TensorProto, monkeypatch: py
     quick = found()
     monkeypatch.setattr(_tensor, "read_plain", lambda reader, span: None)
     assert found() == quick
+
+
+def long_model(**changed: TensorProto) -> ModelProto:
+    """Return a model with many tensors after one another, which are read in one go."""
+    tensors = {f"é{n}": numpy_helper.from_array(np.full((n % 3 + 1, 5), n, np.float32), f"é{n}") for n in range(300)}
+    return model_of(*(tensors | changed).values())
+
+
+def test_tensors_after_one_another_are_read_like_single_ones() -> None:
+    odd = TensorProto(name="é150", data_type=6, dims=[2], int32_data=[7, 8])
+    with tensorkeep.open(long_model(é150=odd).SerializeToString()) as opened:
+        assert list(opened) == [f"é{n}" for n in range(300)]
+        assert opened["é150"].load().tolist() == [7, 8]
+        for n in (0, 1, 149, 151, 298, 299):
+            assert np.array_equal(opened[f"é{n}"].load(), np.full((n % 3 + 1, 5), n, np.float32))
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        numpy_helper.from_array(np.ones((1, 5), np.float32), "é7"),  # a name of another one
+        numpy_helper.from_array(np.ones((1, 5), np.float32), "é149"),  # the name of the one before
+        TensorProto(name="é150", data_type=1, dims=[2], raw_data=bytes(9)),
+        TensorProto(name="é150", data_type=1, dims=[2**62, 2**62], raw_data=b""),
+    ],
+    ids=["earlier name", "last name", "size", "shape"],
+)
+def test_an_odd_tensor_among_many_is_refused(odd: TensorProto) -> None:
+    with pytest.raises(FormatError):
+        parse(long_model(é150=odd))
+
+
+def test_many_tensors_that_were_changed_anywhere_are_values_or_errors() -> None:
+    whole = long_model().SerializeToString()
+    chance = random.Random(3)
+    for _ in range(300):
+        data = bytearray(whole)
+        data[chance.randrange(len(data))] = chance.randrange(256)
+        try:
+            parse(bytes(data))
+        except TensorkeepError:
+            continue

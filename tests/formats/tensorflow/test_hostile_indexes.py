@@ -300,9 +300,9 @@ def test_hostile_indexes_of_any_size_take_linear_time() -> None:
     def seconds(n_tensors: int) -> float:
         value = message((1, 3), (2, shape(0)))
         index = table({b"": header(), **{b"%09d" % number: value for number in range(n_tensors)}})
-        started = time.perf_counter()
+        started = time.process_time()
         assert len(read(index).tensors) == n_tensors
-        return time.perf_counter() - started
+        return time.process_time() - started
 
     seconds(1_000)
     assert seconds(40_000) < 12 * max(seconds(10_000), 0.01)

@@ -38,6 +38,10 @@ class Cursor:
         """Bytes from here to the end of the file."""
         return self.nbytes - self._start - self._at
 
+    def window(self) -> tuple[bytes, int]:
+        """Return bytes that were read, and the place of the next one in them, or after their end."""
+        return self._window, self._at
+
     def byte(self) -> int:
         """Return the next byte."""
         at = self._at

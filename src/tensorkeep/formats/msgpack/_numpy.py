@@ -24,13 +24,18 @@ _COUNTS: Final = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
 _LENGTHS: Final = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
 """Code to the bytes of the number that follows."""
 
+_EXTENSION_LENGTHS: Final = {0xC7: 1, 0xC8: 2, 0xC9: 4}
 _MAX_DTYPE_LENGTH: Final = 100
 
 
-_match_usual = re.compile(
-    rb"(\x93[\x90-\x9f](?:[\0-\x7f]|\xcc.|\xcd..|\xce.{4})*+[\xa0-\xbf][a-z0-9_]++)[\xc4-\xc6]", re.DOTALL
-).match
+_USUAL: Final = rb"(\x93[\x90-\x9f](?:[\0-\x7f]|\xcc.|\xcd..|\xce.{4})*+[\xa0-\xbf][a-z0-9_]++)"
 """The shape and the name of the dtype, as Flax writes them. Such bytes mean the same whatever follows them."""
+
+_match_usual = re.compile(_USUAL + rb"[\xc4-\xc6]", re.DOTALL).match
+match_extension = re.compile(
+    rb"(\xc7.|\xc8..|\xc9.{4})\x01" + _USUAL + rb"(?:\xc4.|\xc5..|\xc6.{4})", re.DOTALL
+).match
+"""An array from the length of the extension to its elements."""
 
 
 class ArrayParser:
@@ -38,6 +43,13 @@ class ArrayParser:
 
     def __init__(self) -> None:
         self._parsed: dict[bytes, tuple[tuple[int, ...], str]] = {}
+
+    def usual(self, start: bytes) -> tuple[str, tuple[int, ...], int]:
+        """Return dtype, shape and bytes of an array, given all that `match_extension` found before its elements."""
+        n_length = _EXTENSION_LENGTHS[start[0]]
+        length = int.from_bytes(start[1 : 1 + n_length], "big")
+        array = self.parse(start[2 + n_length :], ByteRange(0, length), is_scalar=False)
+        return array.dtype, array.shape, array.nbytes
 
     def parse(self, head: bytes, span: ByteRange, *, is_scalar: bool) -> Array:
         """Parse the head of a payload, which is in this range of the file."""

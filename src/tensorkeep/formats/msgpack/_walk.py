@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from tensorkeep.errors import FormatError, LimitError
 from tensorkeep.formats.msgpack._cursor import Cursor
-from tensorkeep.formats.msgpack._numpy import HEAD_NBYTES, ArrayParser
-from tensorkeep.formats.msgpack._values import Extension
+from tensorkeep.formats.msgpack._numpy import HEAD_NBYTES, ArrayParser, match_extension
+from tensorkeep.formats.msgpack._values import Array, Extension
 from tensorkeep.limits import MAX_GRAPH_DEPTH, MAX_MESSAGE_TEXTS_NBYTES, MAX_MESSAGE_VALUES, MAX_NUMBER_KEYS
-from tensorkeep.transport import ByteSource
+from tensorkeep.transport import ByteRange, ByteSource
 
 _NDARRAY, _COMPLEX, _SCALAR = 1, 2, 3
 _ARRAYS: Final = frozenset((_NDARRAY, _SCALAR))
@@ -24,6 +24,9 @@ _PAIR: Final = struct.Struct(">BBdBd")
 """A list of two floats."""
 
 _PAIR_CODES: Final = 0x92, 0xCB, 0xCB
+_MAX_ENTRY_NBYTES: Final = 1024
+"""Bytes of a short name and of an array before its elements: 32, and 11 for each of 64 dimensions and some."""
+
 _SAFE_KEY: Final = 2**24
 """Numbers below this are harmless as keys; the hashes of larger ones may be chosen to collide."""
 
@@ -65,7 +68,9 @@ class _Walk:
             inner.n_left -= 1
             if type(inner.container) is dict:
                 key = self._key(inner.container)
-                inner.container[key] = self._value()
+                child = inner.container[key] = self._value()
+                if type(child) is Array:
+                    inner.n_left -= self._add_arrays(inner.container, inner.n_left)
             else:
                 inner.container.append(self._value())
         if self.cursor.n_left:
@@ -83,6 +88,36 @@ class _Walk:
             raise LimitError("too many values", expected=f"at most {MAX_MESSAGE_VALUES:,}", found="more")
         code = self.cursor.byte()
         return _READERS[code](self, code)
+
+    def _add_arrays(self, into: dict[Any, Any], n_most: int) -> int:
+        """Read arrays that follow under short names, as far as the window goes, and return how many."""
+        window, at = self.cursor.window()
+        last = min(len(window) - _MAX_ENTRY_NBYTES, at + self.cursor.n_left)
+        first, shift, n_before = at, self.cursor.position - at, len(into)
+        start = b""
+        while at <= last and len(into) - n_before < n_most:
+            length = window[at] & 0x1F
+            stop = at + 1 + length
+            if window[at] & 0xE0 != 0xA0 or not (start and window.startswith(start, stop)):
+                found = match_extension(window, stop) if window[at] & 0xE0 == 0xA0 else None
+                if found is None:
+                    break
+                start = found[0]
+                dtype, shape, nbytes = self._arrays.usual(start)
+            try:
+                key = window[at + 1 : stop].decode()
+            except UnicodeDecodeError:
+                break
+            elements = shift + stop + len(start)
+            if key in into or elements + nbytes > self.cursor.nbytes:
+                break
+            into[key] = Array(dtype, shape, (ByteRange(elements, elements + nbytes),))
+            self._n_text_bytes += length
+            at = stop + len(start) + nbytes
+        n_added = len(into) - n_before
+        self._n_values += n_added
+        self.cursor.skip(at - first)
+        return n_added
 
     def _key(self, others: dict[Any, Any]) -> Any:
         code = self.cursor.byte()

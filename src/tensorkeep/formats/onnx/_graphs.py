@@ -17,6 +17,7 @@ from tensorkeep.formats._strings import StringArray
 from tensorkeep.formats.onnx._constants import read_constant
 from tensorkeep.formats.onnx._decoded import NarrowIntegers
 from tensorkeep.formats.onnx._model import ExternalTensor, Operator, UnreadTensor
+from tensorkeep.formats.onnx._plain_tensor import read_plain_run
 from tensorkeep.formats.onnx._tensor import Placed, checked_shape, read_tensor
 from tensorkeep.formats.protobuf import Field, Message, MessageReader
 from tensorkeep.limits import MAX_LISTED_NDIM, MAX_NAME_LENGTH, MAX_NAMES_LENGTH, MAX_PROTOBUF_DEPTH
@@ -98,10 +99,15 @@ class Graphs:
         """Walk the graphs that were found in nodes."""
         while self._waiting:
             place = self._waiting.pop()
-            for field in self._reader.fields(place.span):
+            at, stop = place.span.start, place.span.stop
+            while at < stop:
+                field = self._reader.field_at(at, stop)
+                at = field.stop
                 if field.number == _INITIALIZER:
                     name, placed = read_tensor(self._reader, field.span)
                     self._add(place.path + name, placed)
+                    run, at = read_plain_run(self._reader, at, stop)
+                    self._add_run(place.path, run)
                 elif field.number == _NODE:
                     self.walk_node(place, field.span)
                 elif field.number == _SPARSE_INITIALIZER:
@@ -119,7 +125,7 @@ class Graphs:
             return
         label = self._label(node)
         if operator not in self.operators:
-            self._spend(place.path + label)
+            self._spend(len(place.path + label))
             self.operators[operator] = place.path + label
         for field in attributes:
             self.walk_attribute(place, label, field.span, is_constant=is_constant)
@@ -143,7 +149,7 @@ class Graphs:
             self._add_sparse("", inner_name, field.span)
         for inner_name, field in _numbered(f"{label}.{name}", attribute, _GRAPH, _GRAPHS):
             self._waiting.append(place.inner(field.span, inner_name))
-            self._spend(self._waiting[-1].path)
+            self._spend(len(self._waiting[-1].path))
 
     def _add_sparse(self, path: str, name: str | None, span: ByteRange) -> None:
         """Add the parts of a sparse tensor, which has the name of its values if it has no other."""
@@ -164,7 +170,7 @@ class Graphs:
         if name in self._names:
             raise FormatError(f"two tensors are called `{name:.200}`", tensor=name)
         self._names.add(name)
-        self._spend(name)
+        self._spend(len(name))
         if isinstance(placed, TensorPlace):
             self.tensors[name] = placed
             if isinstance(placed.source, NarrowIntegers):
@@ -178,9 +184,18 @@ class Graphs:
         else:
             self.unknowns[name] = placed
 
-    def _spend(self, name: str) -> None:
-        """Count the characters of a name, since paths of nested graphs repeat those around them."""
-        self._n_left -= len(name)
+    def _add_run(self, path: str, run: dict[str, TensorPlace]) -> None:
+        """Add tensors whose elements are as memory has them."""
+        named = {path + name: place for name, place in run.items()} if path else run
+        for name in self._names & named.keys():
+            self._add(name, named[name])
+        self._names.update(named)
+        self._spend(sum(map(len, named)))
+        self.tensors.update(named)
+
+    def _spend(self, length: int) -> None:
+        """Count the characters of names, since paths of nested graphs repeat those around them."""
+        self._n_left -= length
         if self._n_left < 0:
             raise LimitError("the names of tensors are too long together", expected=f"at most {MAX_NAMES_LENGTH:,}")
 

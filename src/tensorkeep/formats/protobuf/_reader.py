@@ -42,19 +42,28 @@ class MessageReader:
         if stop > self.source.nbytes:
             raise _ends_early(stop)
         while at < stop:
-            self._n_left -= 1
-            if self._n_left < 0:
-                raise LimitError("the message has too many fields", expected=f"at most {self._max_fields:,}")
-            if not 0 <= at - self._start <= len(self._data) - _HEAD_NBYTES:
-                self._read_ahead(at)
-            try:
-                field = self._parse_field(at)
-            except IndexError:
-                raise _ends_early(stop) from None
-            if field.stop > stop:
-                raise _ends_early(stop)
+            field = self.field_at(at, stop)
             at = field.stop
             yield field
+
+    def field_at(self, at: int, stop: int) -> Field:
+        """Return the field that begins at a byte of a message that ends within the source."""
+        self.count(1)
+        if not 0 <= at - self._start <= len(self._data) - _HEAD_NBYTES:
+            self._read_ahead(at)
+        try:
+            field = self._parse_field(at)
+        except IndexError:
+            raise _ends_early(stop) from None
+        if field.stop > stop:
+            raise _ends_early(stop)
+        return field
+
+    def count(self, n_fields: int) -> None:
+        """Count fields, and refuse too many."""
+        self._n_left -= n_fields
+        if self._n_left < 0:
+            raise LimitError("the message has too many fields", expected=f"at most {self._max_fields:,}")
 
     def _parse_field(self, at: int) -> Field:
         data, start = self._data, self._start

@@ -8,7 +8,7 @@ from typing import Any
 from tensorkeep.collector import PausedCollector
 from tensorkeep.dtypes import BY_NUMPY, FOREIGN_DTYPES
 from tensorkeep.errors import FormatError
-from tensorkeep.formats import FileContents, TensorPlace, UntypedTensor
+from tensorkeep.formats import FileContents, TensorPlace, UntypedTensor, dense_nbytes
 from tensorkeep.formats.msgpack import Array, read_document
 from tensorkeep.transport import ByteSource, JoinedSource
 
@@ -44,7 +44,8 @@ def parse_msgpack(source: ByteSource) -> NestedContents:
 def _place(array: Array, source: ByteSource) -> TensorPlace:
     dtype = _DTYPES.get(array.dtype, array.dtype)
     if len(array.spans) == 1:
-        return TensorPlace(dtype, array.shape, array.spans[0].start, array.nbytes)
+        nbytes = None if array.nbytes == dense_nbytes(dtype, array.shape) else array.nbytes
+        return TensorPlace(dtype, array.shape, array.spans[0].start, nbytes)
     joined = JoinedSource([(source, span) for span in array.spans], source.name)
     return TensorPlace(dtype, array.shape, 0, array.nbytes, source=joined)
 

@@ -60,6 +60,7 @@ class TensorBundle(Opened):
         self._options = options
         self._is_closed = False
         self._is_big_endian = files.bundle.header.is_big_endian
+        self._plain: dict[str, bool] = {}
         self._readers: dict[tuple[int, ForeignDType | None, str], TensorReader] = {}
         self._keys = names_of(files.bundle.tensors)
         named = {name: files.bundle.tensors[key] for name, key in self._keys.items()}
@@ -181,12 +182,21 @@ class TensorBundle(Opened):
         return {key: name for name, key in self._keys.items()}
 
     def _part(self, name: str, dtype: ForeignDType, part: Part, framework: str) -> LazyTensor:
-        known, text, span = ALL_BY_NAME.get(dtype.listed_as), dtype.listed_as, part.span
+        text, span = dtype.listed_as, part.span
         reader = self._reader(part.shard, dtype, framework)
-        layout = Layout(span.start, c_strides(part.shape), is_big_endian=self._is_big_endian)
-        if known is None or layout.is_plain(known, part.shape):
+        if self._is_plain(text):
             return LazyTensor(name, TensorEntry(text, part.shape, (span.start, span.stop)), reader)
+        layout = Layout(span.start, c_strides(part.shape), is_big_endian=self._is_big_endian)
         return LazyTensor(name, TensorEntry(text, part.shape, (0, len(span))), StridedReader(reader, layout))
+
+    def _is_plain(self, dtype: str) -> bool:
+        """Say whether elements of a dtype are as in a safetensors file."""
+        found = self._plain.get(dtype)
+        if found is None:
+            known = ALL_BY_NAME.get(dtype)
+            element = Layout(0, (), is_big_endian=self._is_big_endian)
+            found = self._plain[dtype] = known is None or element.is_plain(known, ())
+        return found
 
     def _assemble(self, name: str, tensor: BundledTensor) -> LazyTensor:
         placed = []
