@@ -22,6 +22,7 @@ from tensorkeep.compat.wording import (
 from tensorkeep.errors import SelectionError, TensorkeepError, TensorNotFoundError
 from tensorkeep.kinds import OpenOptions
 from tensorkeep.kinds.safetensors import TensorFile, open_file
+from tensorkeep.limits import MAPPED_FROM_NBYTES
 from tensorkeep.tensors import LazyTensor
 from tensorkeep.transport import Openable
 
@@ -164,7 +165,9 @@ class safe_open(Generic[ArrayT]):  # noqa: N801 - the reference's name
         lazy = self._lazy(name)
         if not self._library.gives_views:
             return lazy[...]
-        view = lazy.view()
+        # A large tensor gets to a device faster through pinned memory than out of the mapping
+        is_staged = str(self._device) != "cpu" and lazy.nbytes >= MAPPED_FROM_NBYTES
+        view = None if is_staged else lazy.view()
         placed: ArrayT = lazy.load() if view is None else lazy.place(view)
         return placed
 
