@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -79,27 +79,7 @@ class TorchDeviceMemory:
         scratch = torch.empty(buffer_nbytes, dtype=torch.uint8, device=self._device)
         stream = self._module.Stream(self._device)
         stream.wait_stream(self._module.current_stream(self._device))
-        return TorchCopies(self._module, stream, scratch, [_Place(target) for target in targets])
-
-
-class _Place:
-    """Where the bytes of one tensor go.
-
-    Attributes:
-        elements: The tensor in one dimension.
-        dtype: The dtype of its bytes in the buffers.
-        itemsize: Bytes of an element there.
-        is_as_stored: Whether the tensor's memory is what the buffers hold.
-    """
-
-    __slots__ = ("dtype", "elements", "is_as_stored", "itemsize")
-
-    def __init__(self, target: Target) -> None:
-        dtype: Any = torch_dtype(target.stored)
-        self.elements: torch.Tensor = target.tensor.detach().view(-1)
-        self.dtype: torch.dtype = dtype
-        self.itemsize = target.stored.itemsize
-        self.is_as_stored = self.elements.dtype == dtype
+        return TorchCopies(self._module, stream, scratch, targets)
 
 
 class _Mark:
@@ -116,18 +96,18 @@ class _Mark:
 class TorchCopies:
     """Copies on a stream of their own: `DeviceCopies`."""
 
-    def __init__(self, module: Any, stream: Any, scratch: torch.Tensor, places: list[_Place]) -> None:
+    def __init__(self, module: Any, stream: Any, scratch: torch.Tensor, targets: Sequence[Target]) -> None:
         self._module = module
         self._stream = stream
         self._scratch = scratch
-        self._places = places
+        self._targets = targets
 
     def fill(self, buffer: Any, moves: Sequence[Move]) -> _Mark:
         """Begin to copy from a buffer."""
         with self._module.stream(self._stream), torch.inference_mode():
             together: list[Move] = []
             for move in moves:
-                if self._places[move.target].is_as_stored and move.stop - move.start >= _DIRECT_FROM_NBYTES:
+                if move.stop - move.start >= _DIRECT_FROM_NBYTES and self._is_as_stored(move):
                     self._copy(move, buffer.tensor)
                 else:
                     together.append(move)
@@ -135,8 +115,13 @@ class TorchCopies:
                 self._copy_together(together, buffer.tensor)
             return _Mark(self._stream.record_event())
 
+    def _is_as_stored(self, move: Move) -> bool:
+        """Whether the memory of a move's tensor is what the buffers hold."""
+        target = self._targets[move.target]
+        return bool(target.tensor.dtype == torch_dtype(target.stored))
+
     def _copy(self, move: Move, host: torch.Tensor) -> None:
-        into = self._places[move.target].elements.view(torch.uint8)
+        into = self._targets[move.target].tensor.view(-1).view(torch.uint8)
         into[move.offset : move.offset + move.stop - move.start].copy_(
             host[move.start : move.stop], non_blocking=True
         )
@@ -145,16 +130,32 @@ class TorchCopies:
         """Copy all that the moves cover at once; on the device, distribute it to the tensors."""
         start, stop = moves[0].start, moves[-1].stop
         self._scratch[start:stop].copy_(host[start:stop], non_blocking=True)
-        groups: dict[torch.dtype, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
-        for move in moves:
-            place = self._places[move.target]
-            first, n_elements = move.offset // place.itemsize, (move.stop - move.start) // place.itemsize
-            into, values = groups.setdefault(place.dtype, ([], []))
-            into.append(place.elements[first : first + n_elements])
-            values.append(self._scratch[move.start : move.stop].view(place.dtype))
-        for into, values in groups.values():
-            torch._foreach_copy_(into, values)
+        for run in _runs_of(moves, self._targets):
+            stored = self._targets[run[0].target].stored
+            dtype: Any = torch_dtype(stored)
+            values = self._scratch[run[0].start : run[-1].stop].view(dtype)
+            sizes = [(move.stop - move.start) // stored.itemsize for move in run]
+            torch._foreach_copy_([self._elements(move) for move in run], values.split_with_sizes(sizes))
+
+    def _elements(self, move: Move) -> torch.Tensor:
+        """Return the elements to which a move goes, in one dimension."""
+        target = self._targets[move.target]
+        tensor: torch.Tensor = target.tensor
+        flat = tensor if tensor.ndim == 1 else tensor.view(-1)
+        n_elements, first = (move.stop - move.start) // target.stored.itemsize, move.offset // target.stored.itemsize
+        return flat if n_elements == flat.shape[0] else flat[first : first + n_elements]
 
     def end(self) -> None:
         """Wait for all copies."""
         self._stream.synchronize()
+
+
+def _runs_of(moves: Sequence[Move], targets: Sequence[Target]) -> Iterator[list[Move]]:
+    """Group moves whose bytes are neighbors, stored in one dtype."""
+    run = [moves[0]]
+    for move in moves[1:]:
+        if move.start != run[-1].stop or targets[move.target].stored is not targets[run[0].target].stored:
+            yield run
+            run = []
+        run.append(move)
+    yield run

@@ -172,7 +172,7 @@ class TensorReader:
     def staged(self, entries: Mapping[str, TensorEntry]) -> tuple[DeviceMemory, Staged] | None:
         """Return the device that can copy tensors by itself, and what to load; None to load them in another way."""
         device = device_memory_of(self.adapter)
-        if device is None or not all(can_stage(self.adapter, entry) for entry in entries.values()):
+        if device is None or not can_stage(self.adapter, entries.values()):
             return None
         return device, Staged(self.whole_source, self.data_start, entries)
 

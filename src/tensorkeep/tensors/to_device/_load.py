@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from tensorkeep.arrays import DenseArrays, DeviceMemory, Target, has_device_memory
+from tensorkeep.collector import PausedCollector
+from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import LimitError
 from tensorkeep.limits import MAX_NDIM
@@ -51,31 +53,41 @@ def are_worth_staging(groups: Iterable[Staged]) -> bool:
     return sum(group.nbytes for group in groups) >= _STAGED_FROM_NBYTES
 
 
-def can_stage(adapter: DenseArrays, entry: TensorEntry) -> bool:
-    """Say whether the library has a tensor whose memory is what a file holds."""
-    dtype = entry.known_dtype
-    return dtype is not None and not dtype.is_packed and adapter.has_dtype(dtype) and len(entry.shape) <= MAX_NDIM
+def can_stage(adapter: DenseArrays, entries: Iterable[TensorEntry]) -> bool:
+    """Say whether the library has tensors whose memory is what a file holds."""
+    dtypes: dict[str, DType | None] = {}
+    for entry in entries:
+        if entry.dtype not in dtypes:
+            dtypes[entry.dtype] = entry.known_dtype
+        if len(entry.shape) > MAX_NDIM:
+            return False
+    return all(dtype is not None and not dtype.is_packed and adapter.has_dtype(dtype) for dtype in dtypes.values())
 
 
 def load_staged(
     device: DeviceMemory, groups: list[Staged], report: Callable[[int], None] | None = None
 ) -> list[dict[str, Any]]:
-    """Load whole tensors, all suited by `can_stage`; a LimitError, before anything is read, if they do not fit."""
+    """Load whole tensors, which `can_stage`; a LimitError, before anything is read, if they do not fit."""
     options = staging_options()
     _require_room(device, groups, options.device_budget)
     targets: list[Target] = []
     parts: list[Part] = []
-    loaded: list[dict[str, Any]] = []
-    for group in groups:
-        allocated = device.allocate(group.entries)
-        loaded.append({name: target.tensor for name, target in zip(group.entries, allocated, strict=True)})
-        for entry, target in zip(group.entries.values(), allocated, strict=True):
-            start, stop = entry.data_offsets
-            span = ByteRange(group.data_start + start, group.data_start + stop)
-            parts.append(Part(len(targets), group.source, span, target.stored.itemsize))
-            targets.append(target)
-    fill_targets(device, targets, parts, options, report)
-    return loaded
+    with PausedCollector():
+        for group in groups:
+            allocated = device.allocate(group.entries)
+            parts += _parts_of(group, allocated, len(targets))
+            targets += allocated
+        fill_targets(device, targets, parts, options, report)
+    tensors = iter(targets)
+    return [{name: next(tensors).tensor for name in group.entries} for group in groups]
+
+
+def _parts_of(group: Staged, targets: list[Target], first: int) -> Iterator[Part]:
+    """Yield the parts for targets of one source, which are numbered from `first`."""
+    for number, (entry, target) in enumerate(zip(group.entries.values(), targets, strict=True), first):
+        start, stop = entry.data_offsets
+        span = ByteRange(group.data_start + start, group.data_start + stop)
+        yield Part(number, group.source, span, target.stored.itemsize)
 
 
 def _require_room(device: DeviceMemory, groups: list[Staged], budget: int | None) -> None:

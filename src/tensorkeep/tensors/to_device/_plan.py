@@ -73,6 +73,8 @@ class Transfer(msgspec.Struct, frozen=True, eq=False):
         return sum(move.stop - move.start for move in self.moves)
 
 
+_NO_RUN: Final = Run(0, 0, 0)
+
 Task = list[Transfer]
 """Transfers that one thread makes, in order."""
 
@@ -103,9 +105,9 @@ def _tasks_of(group: list[Part], buffer_nbytes: int) -> Iterator[Task]:
             pieces = _pieces_of(part, buffer_nbytes, checked)
             yield from ([piece] for piece in pieces) if checked is None else [list(pieces)]
             continue
-        if not packed.has_room(part):
+        if not packed.add(part):
             yield [packed.taken()]
-        packed.add(part)
+            packed.add(part)
     if packed.moves:
         yield [packed.taken()]
 
@@ -131,34 +133,25 @@ class _Packed:
         self._runs: list[Run] = []
         self.moves: list[Move] = []
 
-    def has_room(self, part: Part) -> bool:
-        """Say whether the buffer has room for another tensor."""
-        return self._place_of(part) + len(part.span) <= self._buffer_nbytes
-
-    def add(self, part: Part) -> None:
-        """Add a tensor."""
-        start = self._place_of(part)
-        stop = start + len(part.span)
-        if self._continues(part):
-            last = self._runs[-1]
+    def add(self, part: Part) -> bool:
+        """Add a tensor; False if the buffer has no room for it."""
+        nbytes = len(part.span)
+        last = self._runs[-1] if self._runs else _NO_RUN
+        # It may follow the last one in the buffer if it does so in the file
+        is_next = last.offset + last.stop - last.start == part.span.start and last.stop % part.itemsize == 0
+        start = last.stop if is_next else -(-last.stop // ALIGNMENT) * ALIGNMENT
+        stop = start + nbytes
+        if stop > self._buffer_nbytes:
+            return False
+        if is_next and self._runs:
             self._runs[-1] = Run(last.offset, last.start, stop)
         else:
             self._runs.append(Run(part.span.start, start, stop))
         self.moves.append(Move(part.target, 0, start, stop))
+        return True
 
     def taken(self) -> Transfer:
         """Return what was collected, and start again."""
         transfer = Transfer(self._source, tuple(self._runs), tuple(self.moves))
         self._runs, self.moves = [], []
         return transfer
-
-    def _continues(self, part: Part) -> bool:
-        """Say whether a tensor follows the last one in the file, and may do so in the buffer."""
-        if not self._runs:
-            return False
-        last = self._runs[-1]
-        return last.offset + last.stop - last.start == part.span.start and last.stop % part.itemsize == 0
-
-    def _place_of(self, part: Part) -> int:
-        end = self._runs[-1].stop if self._runs else 0
-        return end if self._continues(part) else -(-end // ALIGNMENT) * ALIGNMENT
