@@ -64,6 +64,17 @@ def annotated(lazy: LazyTensor[torch.Tensor], opened: Opened[jax.Array]) -> tupl
     return lazy[...], opened["w"].load()
 
 
+def stored(store: tensorkeep.CheckpointStore, framework: str) -> None:
+    assert_type(store.load("best"), Any)
+    assert_type(store.load(500, framework="torch", only="model.*"), dict[str, torch.Tensor])
+    assert_type(store.load(framework=framework), Any)
+    assert_type(store.open(500)["w"][0], NDArray[Any])
+    with store.open(500, framework="jax", device=jax.devices()[0]) as step:
+        assert_type(step, tensorkeep.Checkpoint[jax.Array])
+        assert_type(step.load(), dict[str, jax.Array])
+        assert_type(step.directory, str)
+
+
 def computed() -> None:
     a = tensorkeep.open("a.safetensors", framework="torch")
     b = tensorkeep.open("b.safetensors")

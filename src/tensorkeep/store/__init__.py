@@ -14,6 +14,7 @@
 - `_loading`: the state of a step, verified.
 - `_step_errors`: errors for steps that do not exist.
 - `_html`: the steps in notebooks. Pure.
+- `_reading`: what a store reads.
 - `_store`: `CheckpointStore`.
 """
 

@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from msgspec import UNSET, UnsetType
 
 from tensorkeep.checkpoint import SaveHandle, save_in_background
 from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES, Arrangement
-from tensorkeep.kinds import LoadOptions, OpenOptions
-from tensorkeep.kinds.safetensors import Checkpoint
 from tensorkeep.layout import parse_size
-from tensorkeep.parallel import Progress
-from tensorkeep.state import Classes
-from tensorkeep.store._html import steps_html
-from tensorkeep.store._loading import StepLoader
-from tensorkeep.store._names import check_step, step_name
-from tensorkeep.store._record import StepRecord, metrics_of, read_record, time_text
+from tensorkeep.store._names import check_step
+from tensorkeep.store._reading import SavedSteps
+from tensorkeep.store._record import StepRecord, metrics_of, time_text
 from tensorkeep.store._removal import outdated, remove_all, remove_step
 from tensorkeep.store._retention import Mode
 from tensorkeep.store._root import require_store, resolve_root
 from tensorkeep.store._rules import GivenRules, Rules
 from tensorkeep.store._saving import StepWriter
 from tensorkeep.store._step_errors import listing_steps
-from tensorkeep.store._steps import StepListing, StepReader, latest_of, measure, open_step, whole_metrics
-from tensorkeep.tensors import Prepared, Selector, Ties, prepare
+from tensorkeep.tensors import Prepared, Ties, prepare
 
 
-class CheckpointStore:
+class CheckpointStore(SavedSteps):
     """The checkpoints of a run in one directory, one sub-directory per step: `root/step-00000500`.
 
     Each step is a checkpoint in the Hugging Face layout that any reader can open. It appears complete or not at all,
@@ -89,19 +83,12 @@ class CheckpointStore:
         align: int | None = None,
         order: Sequence[str] | None = None,
     ) -> None:
-        self._root = resolve_root(root)
+        path = resolve_root(root)
         given = GivenRules(keep_last, keep_best, keep_every, monitor, mode)
-        self._rules = Rules(self._root, given, prunes=prune, durable=durable)
-        self._steps = StepReader(self._root)
+        super().__init__(path, Rules(path, given, prunes=prune, durable=durable))
         arrangement = Arrangement.of(self._ALIGNMENT_NBYTES if align is None else align, order)
         nbytes = parse_size(max_shard_size)
         self._writer = StepWriter(self._root, self._steps, self._rules, nbytes, durable, arrangement)
-        self._loader = StepLoader(self._root, self._steps, self._rules)
-
-    @property
-    def root(self) -> str:
-        """The absolute path of the directory."""
-        return self._root
 
     def save(
         self,
@@ -201,160 +188,6 @@ class CheckpointStore:
         self._rules.warn_if_blind_to(record.metrics, stacklevel=3)
         return record
 
-    def _directory_of(self, step: int) -> str:
-        return os.path.join(self._root, step_name(step))
-
-    def listing(self) -> list[StepListing]:
-        """Return all steps with their sizes, whole or not, ascending; no tensor's data is read.
-
-        Raises:
-            SourceMissingError: If the directory does not exist.
-            TransportError: If the store cannot be read.
-        """
-        require_store(self._root)
-        found = self._steps.newest_first()
-        best, latest = self._rules.best_if_known(whole_metrics(found), stacklevel=2), latest_of(found)
-        return [
-            StepListing(step, measure(step.path), step.step == latest, step.step == best)
-            for step in sorted(found, key=lambda step: step.step)
-        ]
-
-    def steps(self) -> list[int]:
-        """Return the numbers of all whole steps, ascending.
-
-        The shard index and all headers of a whole step are as saved, and its files have their size.
-
-        Raises:
-            TransportError: If the store cannot be read.
-        """
-        return list(whole_metrics(self._steps.survey()))
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.steps())
-
-    def __len__(self) -> int:
-        return len(self.steps())
-
-    def __contains__(self, step: object) -> bool:
-        return step in self.steps()
-
-    def latest(self) -> int | None:
-        """Return the number of the whole step that was saved last, even if others are higher; None if there is none.
-
-        Raises:
-            TransportError: If the store cannot be read.
-        """
-        return latest_of(self._steps.newest_first())
-
-    def best(self) -> int | None:
-        """Return the number of the whole step with the best metric, the lowest of equal ones; None if none has it.
-
-        Raises:
-            FormatError: If the recorded rules are damaged.
-            UnsupportedError: If they need a later version.
-            TransportError: If the store cannot be read.
-        """
-        return self._rules.best_of(whole_metrics(self._steps.survey()))
-
-    def path_of(self, step: int) -> str:
-        """Return the directory of a step, which need not exist.
-
-        Args:
-            step: Its number.
-
-        Raises:
-            UnsupportedError: If the number is invalid.
-        """
-        return self._directory_of(check_step(step))
-
-    def metrics_of(self, step: int) -> dict[str, float]:
-        """Return the metrics of a step.
-
-        Args:
-            step: Its number.
-
-        Returns:
-            A new dict of metric name to value.
-
-        Raises:
-            SourceMissingError: If there is no such step.
-            IntegrityError: If it is incomplete or damaged.
-            FormatError: If one of its files is malformed.
-            UnsupportedError: If the number is invalid, the step was not written by a store, or needs a later version.
-            TransportError: If it cannot be read.
-        """
-        with self.open(step) as opened:
-            record = read_record(opened.index.metadata)
-        return {} if record is None else dict(record.metrics)
-
-    def open(self, step: int, *, framework: str = "numpy", device: Any = "cpu") -> Checkpoint:
-        """Open a step as a read-only mapping of name to `LazyTensor`, like `tensorkeep.open`.
-
-        It stays readable if the step is removed meanwhile.
-
-        Args:
-            step: Its number.
-            framework: The array library of loaded tensors; see `tensorkeep.open`.
-            device: Where loaded torch tensors go.
-
-        Raises:
-            SourceMissingError: If there is no such step.
-            IntegrityError: If it is incomplete or damaged.
-            FormatError: If one of its files is malformed.
-            UnsupportedError: If the number is invalid, the step was not written by a store, or needs a later version.
-            TransportError: If it cannot be read.
-        """
-        with listing_steps(self._steps):
-            return open_step(self.path_of(step), OpenOptions(framework, device))
-
-    def load(
-        self,
-        step: int | Literal["latest", "best"] = "latest",
-        *,
-        only: Selector | Iterable[Selector] | None = None,
-        classes: Classes = (),
-        ties: Ties = "share",
-        framework: str | None = None,
-        device: Any = "cpu",
-        verify: bool = True,
-        progress: Progress | None = None,
-    ) -> Any:
-        """Load the state of a step.
-
-        Args:
-            step: Its number, `"latest"` (the one saved last) or `"best"`.
-            only: Which parts of the state to load; see `tensorkeep.load`.
-            classes: Dataclasses, enums and named tuples that may be created; see `tensorkeep.load`.
-            ties: What to do with tensors that shared memory; see `tensorkeep.load`.
-            framework: The array library of all tensors; None for the one that each was saved from.
-            device: Where torch tensors go.
-            verify: Whether to check every byte of the step against its digest before anything is returned. If the
-                latest step is damaged, it issues a `DamagedStepWarning`, and the one saved before it is loaded.
-            progress: Called with the bytes done so far and the total, first while the step is verified, then while
-                it is loaded.
-
-        Returns:
-            The state that was saved.
-
-        Raises:
-            SourceMissingError: If there is no such step, or for `"latest"` no whole one.
-            IntegrityError: If the step is damaged.
-            UnsupportedError: If an argument is invalid, or the step was not written by a store or needs a later
-                version.
-            FormatError: If the description of the state is malformed.
-            LimitError: If it is nested too deep, or a tensor has more dimensions than the framework allows.
-            StateError: If one of `classes` is not a class.
-            TensorNotFoundError: If `only` selects nothing.
-            SharedMemoryError: If tensors share memory and `ties` is `"error"`.
-            DtypeError: If a dtype is unknown to this version or to the framework.
-            MissingDependencyError: If the library that tensors were saved from is not installed.
-            TransportError: If it cannot be read.
-        """
-        loading = LoadOptions(only, classes, ties, framework, device, progress=progress)
-        read = partial(Checkpoint.load_state, options=loading)
-        opening = OpenOptions(framework or "numpy", device)
-        return self._loader.load(step, opening, read, checks=verify, progress=progress)
-
     def remove(self, step: int) -> None:
         """Remove a step, whatever the rules say. Processes that have it open can still read it.
 
@@ -392,9 +225,6 @@ class CheckpointStore:
             return steps
         self._rules.replace(rules)
         return remove_all(self._root, steps)
-
-    def _repr_html_(self) -> str:
-        return steps_html(self._root, self.listing())
 
     def __repr__(self) -> str:
         return f"CheckpointStore({self._root!r})"

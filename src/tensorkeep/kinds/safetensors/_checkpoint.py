@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain
 
+from tensorkeep.arrays import ArrayT
 from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import FormatError, IntegrityError, UnsupportedError
 from tensorkeep.formats import Description
@@ -29,7 +30,7 @@ class StrayShardWarning(UserWarning):
     """A shard file that the index does not list; programs that find shards by name may load it by mistake."""
 
 
-class Checkpoint(SavedTensors):
+class Checkpoint(SavedTensors[ArrayT]):
     """An open sharded checkpoint: the tensors of all shards as one mapping of name to `LazyTensor`.
 
     Only the index and the headers have been read. They belong together: no shard is missing, truncated, or from

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final
 
-from tensorkeep.arrays import device_for
+from tensorkeep.arrays import ArrayT, device_for
 from tensorkeep.collector import PausedCollector
 from tensorkeep.digests import digest_of
 from tensorkeep.entries import TensorEntry
@@ -37,7 +37,7 @@ from tensorkeep.transport import Backend, ByteRange, ByteSource, Openable, Verif
 _USUAL: Final = OpenOptions()
 
 
-class TensorFile(SavedTensors):
+class TensorFile(SavedTensors[ArrayT]):
     """An open safetensors file: a mapping of name to `LazyTensor`, in byte order. Only the header has been read.
 
     Closing it is optional: the file is closed with the last reference. It may be used from several threads and after
@@ -220,7 +220,7 @@ class TensorFile(SavedTensors):
     def __contains__(self, name: object) -> bool:
         return name in self._header.entries or name in self.aliases
 
-    def load(self, names: Iterable[str] | None = None, *, progress: Progress | None = None) -> dict[str, Any]:
+    def load(self, names: Iterable[str] | None = None, *, progress: Progress | None = None) -> dict[str, ArrayT]:
         """Read whole tensors, in byte order; see `LazyTensors.load`."""
         if names is None and self._sharing is None and progress is None:  # the fastest: no lazy tensors are made
             return self._open_reader().load(self._header.entries, are_apart=True)

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from tensorkeep.arrays import (
     DEFAULT_FRAMEWORK,
     LIBRARIES,
+    ArrayT,
     adapter_for,
     decode_object,
     find_library,
@@ -36,7 +37,7 @@ from tensorkeep.tensors import (
 )
 
 
-class SavedTensors(Opened):
+class SavedTensors(Opened[ArrayT]):
     """The tensors of open safetensors files, and the nested state that they were saved from.
 
     If a whole state was saved, the names are those of all its tensors, tied ones included.
@@ -192,7 +193,7 @@ class SavedTensors(Opened):
         """
         return self.load_state(LoadOptions(only, classes, ties, framework, device, progress=progress))
 
-    def load(self, names: Iterable[str] | None = None, *, progress: Progress | None = None) -> dict[str, Any]:
+    def load(self, names: Iterable[str] | None = None, *, progress: Progress | None = None) -> dict[str, ArrayT]:
         """Read whole tensors, each into its own memory; see `LazyTensors.load`.
 
         Raises:
