@@ -9,19 +9,24 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping
-from contextlib import redirect_stdout
+from collections.abc import Iterator, Mapping
+from contextlib import redirect_stdout, suppress
 from typing import Any, Final
 
-_MAX_LAYERS: Final = 2_000
-"""Layers or experts that a config may ask for: building takes time for each, and the caller ends it."""
+_MAX_LAYERS: Final = 1_000
+_MAX_EXPERTS: Final = 50_000
+"""Layers that a config may ask for, and experts in all of them together: the largest models have 100 and 25,000."""
+
+_MAX_NBYTES: Final = 16 * 2**30
+"""Bytes of memory that this program may ask for; 5 GB suffice for the largest models."""
 
 _NOT_FOR_BUILDING: Final = re.compile(
     r"auto_map|quantization_config|_name_or_path|.*attn_implementation.*|.*experts_implementation.*|.*kernel.*_config"
 )
 """Keys of a config that name code or files of others, or another layout of the same tensors."""
 
-_COUNTS: Final = re.compile(r".*(layers?|experts?|depth)s?")
+_LAYERS: Final = re.compile(r".*(layers?|depth)s?")
+_EXPERTS: Final = re.compile(r".*experts")
 
 
 class RefusedConfigError(Exception):
@@ -30,6 +35,10 @@ class RefusedConfigError(Exception):
 
 def main() -> None:
     """Read a config as JSON from standard input, and write the tensors of its model to standard output."""
+    with suppress(ImportError, ValueError, OSError):  # not on every system
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_DATA, (_MAX_NBYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     request = json.load(sys.stdin)
     with redirect_stdout(sys.stderr):
         try:
@@ -48,6 +57,7 @@ def describe(config: Mapping[str, Any], class_name: str | None) -> dict[str, Any
 
     cls = _model_class(transformers, config, class_name)
     made = cls.config_class.from_dict(_for_building(config))
+    _refuse_large(made.to_dict())
     with torch.device("meta"):
         model = cls(made)
     state = model.state_dict(keep_vars=True)
@@ -81,7 +91,7 @@ def _model_class(transformers: Any, config: Mapping[str, Any], class_name: str |
 
 
 def _for_building(value: Any, key: str = "") -> Any:
-    """Return a config without what is not for building, at any depth; refuse absurd sizes."""
+    """Return a config without what is not for building, at any depth."""
     if isinstance(value, dict):
         return {
             each: _for_building(inner, each) for each, inner in value.items() if not _NOT_FOR_BUILDING.fullmatch(each)
@@ -90,9 +100,30 @@ def _for_building(value: Any, key: str = "") -> Any:
         return [_for_building(inner, key) for inner in value]
     if key == "use_pretrained_backbone":
         return False
-    if isinstance(value, int) and _COUNTS.fullmatch(key) and value > _MAX_LAYERS:
-        raise RefusedConfigError(f"{key[:100]} is {value:,}; at most {_MAX_LAYERS:,} are built")
     return value
+
+
+def _refuse_large(config: Mapping[str, Any]) -> None:
+    """Refuse sizes that would take long to build; others end by the limits of this program."""
+    n_layers = max(_numbers(config, _LAYERS), default=1)
+    n_experts = max(_numbers(config, _EXPERTS), default=1)
+    if n_layers > _MAX_LAYERS or n_layers * n_experts > _MAX_EXPERTS:
+        raise RefusedConfigError(
+            f"it asks for {n_layers} layers of {n_experts} experts; at most {_MAX_LAYERS:,} layers with"
+            f" {_MAX_EXPERTS:,} experts in all are built"
+        )
+
+
+def _numbers(value: Any, pattern: re.Pattern[str], key: str = "") -> Iterator[int]:
+    """Yield the numbers under keys of a pattern, at any depth."""
+    if isinstance(value, dict):
+        for each, inner in value.items():
+            yield from _numbers(inner, pattern, each)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _numbers(inner, pattern, key)
+    elif isinstance(value, int) and pattern.fullmatch(key):
+        yield value
 
 
 def _as_saved(model: Any, state: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -16,7 +16,7 @@ from tensorkeep.checking._findings import CheckFinding, finding_about
 from tensorkeep.checking._layers import examine_layers, stacks_of
 from tensorkeep.checking._names import Headers
 from tensorkeep.checking._numbers import examine_numbers
-from tensorkeep.checking._pipeline import PIPELINE, components_of, missing_component
+from tensorkeep.checking._pipeline import PIPELINE, components_of, missing_components
 from tensorkeep.checking._reference import (
     Against,
     NeedsCodeError,
@@ -95,16 +95,23 @@ def check(
     with listing_cache(os.fspath(what)) as path:
         if is_directory(path) and exists(join(path, PIPELINE)):
             return _of_pipeline(path, data=data, variant=variant, progress=progress)
-        try:
-            with open_checkpoint(path, variant=variant, engine=engine) as opened:
-                found = _report(opened, against, data=data, progress=progress)
-        except (IntegrityError, SourceMissingError):
-            with suppress(SourceMissingError):
-                if findings := examine_files(path, variant, engine):
-                    return CheckReport(path=path, findings=in_order(findings))
-            raise
-        files = examine_strays(path, variant) if is_directory(path) else ()
-        return msgspec.structs.replace(found, findings=in_order([*files, *found.findings]))
+        return _of_path(path, against, data=data, variant=variant, engine=engine, progress=progress)
+
+
+def _of_path(
+    path: str, against: Any, *, data: bool, variant: str | None, engine: str | None, progress: Progress | None
+) -> CheckReport:
+    """Check what is at a path; files that cannot be opened together are findings."""
+    try:
+        with open_checkpoint(path, variant=variant, engine=engine) as opened:
+            found = _report(opened, against, data=data, progress=progress)
+    except (IntegrityError, SourceMissingError):
+        with suppress(SourceMissingError):
+            if findings := examine_files(path, variant, engine):
+                return CheckReport(path=path, findings=in_order(findings))
+        raise
+    strays = examine_strays(path, variant) if is_directory(path) else ()
+    return msgspec.structs.replace(found, findings=in_order([*strays, *found.findings]))
 
 
 def _report(tensors: LazyTensors, against: Any, *, data: bool, progress: Progress | None) -> CheckReport:
@@ -178,15 +185,12 @@ def _needs_code(error: NeedsCodeError) -> CheckFinding:
 def _of_pipeline(path: str, *, data: bool, variant: str | None, progress: Progress | None) -> CheckReport:
     """Check the components of a diffusers pipeline."""
     components = components_of(read_config(join(path, PIPELINE)))
-    findings: list[CheckFinding] = []
+    present = {name: is_directory(join(path, name)) for name in components}
+    findings = list(missing_components([name for name, is_there in present.items() if not is_there]))
     n_tensors = n_files = 0
-    for name in components:
-        inner = join(path, name)
-        if not is_directory(inner):
-            findings.append(missing_component(name))
-            continue
+    for name in filter(present.get, present):
         try:
-            found = check(inner, data=data, variant=variant, progress=progress)
+            found = _of_path(join(path, name), None, data=data, variant=variant, engine=None, progress=progress)
         except (SourceMissingError, FormatError):  # a tokenizer or a scheduler, without weights
             continue
         n_tensors, n_files = n_tensors + found.n_tensors, n_files + found.n_files

@@ -33,6 +33,10 @@ _numbers: Final = re.compile(r"\.(0|[1-9][0-9]{0,5})(?=\..)").finditer
 _MAX_NUMBERS: Final = 4
 """Numbers in one name that can be numbers of layers: time must not depend on odd names."""
 
+_MAX_MISNAMED: Final = 16
+_MAX_FINDINGS: Final = 10
+"""Names of a layer that are compared with others, and findings of each kind for a stack: more are of another kind."""
+
 _WIDE: Final = frozenset(("F64", "F32", "F16", "BF16"))
 """Dtypes that a model has the same of in all its layers; narrower ones depend on how a layer was quantized."""
 
@@ -86,7 +90,7 @@ def examine_layers(stacks: list[Stack]) -> Iterator[CheckFinding]:
         yield from _gaps(stack)
         if len(stack.n_by_layer) >= _LEAST_LAYERS:
             for find in (_lacking, _of_other_shapes, _of_other_dtypes):
-                for finding in find(stack):
+                for finding in islice(find(stack), _MAX_FINDINGS):
                     keys = {(finding.code, name) for name in finding.tensors}
                     if not keys <= seen:  # a tensor of nested stacks is found in each
                         seen |= keys
@@ -127,7 +131,7 @@ def _lacking(stack: Stack) -> Iterator[CheckFinding]:
         missing, extra = lacked.get(layer, {}), own.get(layer, {})
         if not missing:
             continue
-        pairs = list(renamed_pairs(missing, extra))
+        pairs = list(renamed_pairs(missing, extra)) if len(missing) == len(extra) <= _MAX_MISNAMED else []
         if len(pairs) == len(missing):
             yield _misnamed(stack, layer, pairs)
         elif not extra:

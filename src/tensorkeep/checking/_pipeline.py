@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from tensorkeep.checking._findings import CheckFinding, finding_about
 from tensorkeep.errors import FormatError
 from tensorkeep.paths import is_plain_name
+from tensorkeep.texts import counted
 
 PIPELINE: Final = "model_index.json"
 """The file that lists the components."""
@@ -27,11 +29,13 @@ def components_of(text: bytes) -> list[str]:
     ]
 
 
-def missing_component(name: str) -> CheckFinding:
-    """Return the finding about a folder that is not there."""
-    return finding_about(
-        "component-missing",
-        "error",
-        f"{PIPELINE} lists the component `{name:.200}`, which is not there",
-        advice="Get this folder again from where the pipeline was made",
-    )
+def missing_components(names: list[str]) -> Iterator[CheckFinding]:
+    """Yield the finding about folders that are not there."""
+    if names:
+        yield finding_about(
+            "component-missing",
+            "error",
+            f"{PIPELINE} lists {counted(len(names), 'component')} without a folder",
+            names,
+            advice="Get these folders again from where the pipeline was made",
+        )

@@ -49,7 +49,7 @@ class Settings(msgspec.Struct, frozen=True):
     def number(self, *keys: str) -> int | None:
         """Return the first of some values that is there, if it is a positive whole number."""
         value = next((self.text[key] for key in keys if self.text.get(key) is not None), None)
-        return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+        return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**63 else None
 
     @property
     def is_tied(self) -> bool | None:
