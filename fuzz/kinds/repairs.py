@@ -5,6 +5,7 @@ A structure is summed where the whole file has it, so a repair helps if nothing 
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from functools import cache
 from unittest import mock
@@ -18,6 +19,8 @@ from tensorkeep.formats.hdf5.structures._reading import Sealed
 from tensorkeep.formats.tensorflow import is_table, read_bundle
 from tensorkeep.formats.tensorflow._table import TRAILER_NBYTES, _Blocks
 from tensorkeep.transport import MemorySource
+
+_structures = re.compile(rb"\x0c\xdb(?:\x3a\x2a|\x20\xde)(.{8})", re.DOTALL).finditer
 
 Summed = list[tuple[int, int]]
 """First byte and size of each structure that a checksum covers."""
@@ -34,7 +37,12 @@ def repaired(whole: bytes, broken: bytes) -> bytes:
         The broken file, with the checksums of all structures that are still in it; itself if it has none.
     """
     data = bytearray(broken)
-    for spans, write in ((_summed_in_hdf5(whole), _write_lookup3), (_summed_in_table(whole), _write_crc32c)):
+    sums = (
+        (_summed_in_hdf5(whole), _write_lookup3),
+        (_summed_in_table(whole), _write_crc32c),
+        (_summed_in_database(whole), _write_plain_crc32c),
+    )
+    for spans, write in sums:
         for start, nbytes in spans:
             if start + nbytes + TRAILER_NBYTES <= len(data):
                 write(data, start, nbytes)
@@ -49,6 +57,18 @@ def _write_lookup3(data: bytearray, start: int, nbytes: int) -> None:
 def _write_crc32c(data: bytearray, start: int, nbytes: int) -> None:
     stop = start + nbytes + 1
     data[stop : stop + 4] = masked(crc32c(bytes(data[start:stop]))).to_bytes(4, "little")
+
+
+def _write_plain_crc32c(data: bytearray, start: int, nbytes: int) -> None:
+    stop = start + nbytes
+    data[stop : stop + 4] = crc32c(bytes(data[start:stop])).to_bytes(4, "little")
+
+
+@cache
+def _summed_in_database(whole: bytes) -> Summed:
+    """Return the manifest of a database (OCDBT), or the nodes in a data file, without their checksums."""
+    found = ((match.start(), int.from_bytes(match[1], "little") - 4) for match in _structures(whole))
+    return [(start, nbytes) for start, nbytes in found if 0 < nbytes <= len(whole) - start - 4]
 
 
 @cache

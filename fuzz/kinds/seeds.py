@@ -64,7 +64,7 @@ def _write(folder: Path) -> None:
 
 def _subclasses(base: type) -> list[type]:
     found = [sub for cls in base.__subclasses__() for sub in (cls, *_subclasses(cls))]
-    return [cls for cls in found if cls.__name__.startswith("Test") and cls.__name__ != "TestToys"]
+    return [cls for cls in found if cls.__name__.startswith("Test") and cls.__name__ != "TestToys" and not cls.engine]
 
 
 if __name__ == "__main__":

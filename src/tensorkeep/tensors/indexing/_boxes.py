@@ -11,7 +11,8 @@ tensor's follow from its shape; a view's can leave gaps, or let entries overlap.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from math import prod
+from itertools import accumulate
+from operator import mul
 
 import msgspec
 
@@ -39,7 +40,7 @@ class Box(msgspec.Struct, frozen=True):
 
 def c_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Return the strides of a tensor in C order, without gaps, in elements."""
-    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    return tuple(accumulate(shape[:0:-1], mul, initial=1))[::-1] if shape else ()
 
 
 def cut_into_boxes(
