@@ -24,6 +24,7 @@ GROUPS = (
     "trainers",
     "remote",
     "serve",
+    "viewing",
     "distributed",
     "meshes",
     "ranks",

@@ -25,6 +25,7 @@ _HEADINGS = {
     "trainers": "Training libraries",
     "remote": "From a web server",
     "serve": "Serving",
+    "viewing": "Viewing",
     "distributed": "Many ranks",
     "meshes": "JAX on many hosts",
     "ranks": "Planning for many ranks",

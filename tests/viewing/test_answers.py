@@ -219,6 +219,22 @@ def test_singular_values_are_those_of_the_plane(client, t) -> None:
     assert client.lines("spectrum", t=t["special"])[-1]["error"]["kind"] == "UnsupportedError"
 
 
+def test_of_a_large_plane_the_largest_singular_values_are_found(view, tmp_path: Path) -> None:
+    n = 2100
+    values = np.concatenate([np.full(5, 3.0), 2 * 0.95 ** np.arange(n - 5)])
+    mirrors = [vector / np.linalg.norm(vector) for vector in np.random.default_rng(0).standard_normal((2, n))]
+    plane = np.diag(values)
+    plane -= 2 * np.outer(mirrors[0], mirrors[0] @ plane)
+    plane -= 2 * np.outer(plane @ mirrors[1], mirrors[1])
+    tensorkeep.save({"w": plane.astype(np.float32)}, tmp_path / "w.safetensors")
+
+    found = view(tmp_path / "w.safetensors").result("spectrum", t=0)
+
+    np.testing.assert_allclose(found["values"], values[:64], rtol=3e-3)
+    assert (found["n_values"], found["rank"]) == (n, None)
+    assert found["stable_rank"] == pytest.approx((values**2).sum() / 9, rel=1e-3)
+
+
 def test_a_survey_finds_what_is_odd(client, t) -> None:
     lines = client.lines("survey", of="a")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,19 @@ NO_ANSWER = "net::ERR_ABORTED"
 """How a request ends that the page itself stopped."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
-    """One browser for all tests of a module; other modules may want event loops of their own."""
+    """One browser for all tests of this folder; others may want event loops of their own."""
     expect.set_options(timeout=30_000)  # a busy machine
     with running_chromium() as browser:
         yield browser
+
+
+@pytest.fixture(scope="package")
+def shown() -> Iterator[Callable[..., str]]:
+    """Give the address of a viewer of some paths, which runs until the last test."""
+    with ExitStack() as viewers:
+        yield cache(lambda *paths: viewers.enter_context(Viewer(*paths)).url)
 
 
 class Looker:
@@ -33,18 +41,15 @@ class Looker:
         expected: What is in the text of errors that a test wants.
     """
 
-    def __init__(self, browser: Browser, stack: ExitStack) -> None:
+    def __init__(self, browser: Browser, shown: Callable[..., str], stack: ExitStack) -> None:
         self.faults: list[str] = []
         self.expected = ""
         self._browser = browser
+        self._shown = shown
         self._stack = stack
-        self._urls: dict[tuple[str, ...], str] = {}
 
     def __call__(self, *paths: Path, at: str = "", width: int = 1280, height: int = 800, **options: Any) -> Page:
         """Open a page of what is at one path or two, at an address, and wait until it is drawn."""
-        key = tuple(map(str, paths))
-        if key not in self._urls:
-            self._urls[key] = self._stack.enter_context(Viewer(*key)).url
         context = self._browser.new_context(viewport={"width": width, "height": height}, **options)
         self._stack.callback(context.close)
         page = context.new_page()
@@ -52,7 +57,7 @@ class Looker:
         page.on("console", lambda message: self._said(message.type, message.text))
         page.on("pageerror", lambda error: self.faults.append(str(error)))
         page.on("requestfailed", lambda request: self._failed(request.url, request.failure))
-        page.goto(self._urls[key] + at)
+        page.goto(self._shown(*paths) + at)
         page.locator("#content .pane").first.wait_for()
         return page
 
@@ -66,9 +71,9 @@ class Looker:
 
 
 @pytest.fixture
-def look(chromium: Browser) -> Iterator[Callable[..., Page]]:
+def look(chromium: Browser, shown: Callable[..., str]) -> Iterator[Callable[..., Page]]:
     """Opens pages, and fails if anything went wrong in them."""
     with ExitStack() as stack:
-        looker = Looker(chromium, stack)
+        looker = Looker(chromium, shown, stack)
         yield looker
         assert looker.faults == []

@@ -142,14 +142,12 @@ def test_reload_and_back_show_the_same(look: Look, file: Path) -> None:
     expect(page.get_by_role("treeitem", selected=True)).to_have_count(1)
 
 
-@pytest.mark.parametrize(
-    "address", ["", "#view=toString&map=nothing", "#view=steps", "#view=tensor&tensor=nothing", "#a=b&of=zz"]
-)
-def test_any_address_shows_something(look: Look, file: Path, address: str) -> None:
+def test_any_address_shows_something(look: Look, file: Path) -> None:
     look.expected = "400"
-    page = look(file, at=address)
+    for address in ("", "#view=toString&map=nothing", "#view=steps", "#view=tensor&tensor=nothing", "#a=b&of=zz"):
+        page = look(file, at=address)
 
-    expect(page.locator("#content .pane")).to_have_count(1)
+        expect(page.locator("#content .pane")).to_have_count(1)
 
 
 def test_names_are_never_markup(look: Look, tmp_path: Path) -> None:
@@ -194,31 +192,30 @@ def test_rows_are_drawn_as_they_scroll(look: Look, many: Path) -> None:
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable", {"timeDomain": "threadTicks"})
 
-    def seconds() -> float:
-        return next(
-            each["value"]
-            for each in session.send("Performance.getMetrics")["metrics"]
-            if each["name"] == "TaskDuration"
-        )
+    def processor_seconds() -> float:
+        metrics = session.send("Performance.getMetrics")["metrics"]
+        return next(each["value"] for each in metrics if each["name"] == "TaskDuration")
 
     expect(page.get_by_role("treeitem").first).to_have_attribute("aria-setsize", "100000")
-    begun = seconds()
-    most, last = page.evaluate("""async () => {
-        const tree = document.querySelector(".tree");
-        const end = tree.scrollHeight;
-        let most = 0;
-        for (let frame = 0; frame <= 40; frame += 1) {
-            tree.scrollTop = frame < 20 ? frame * 400 : (end * (frame - 20)) / 20;
-            await new Promise((drawn) => requestAnimationFrame(drawn));
-            most = Math.max(most, document.querySelectorAll("[role=treeitem]").length);
-        }
-        await new Promise((drawn) => requestAnimationFrame(drawn));
-        return [most, document.querySelector("[aria-posinset='100000']")?.textContent ?? ""];
-    }""")
+    height = page.locator(".tree").evaluate("tree => tree.scrollHeight")
+    tops = [400 * frame for frame in range(12)] + [height * frame // 12 for frame in range(13)]
+    frames = []
+    for top in tops:
+        begun = processor_seconds()
+        most = page.evaluate(
+            """async (top) => {
+                document.querySelector(".tree").scrollTop = top;
+                for (let frame = 0; frame < 2; frame += 1) await new Promise(requestAnimationFrame);
+                return document.querySelectorAll("[role=treeitem]").length;
+            }""",
+            top,
+        )
+        frames.append(processor_seconds() - begun)
+        assert most <= 500
 
-    assert most <= 500
-    assert last.startswith("layers.99.999.w")
-    assert (seconds() - begun) / 40 < 0.05  # processor time of a frame
+    expect(page.locator("[aria-posinset='100000']")).to_contain_text("layers.99.999.w")
+    # A frame may take 50 ms. This is processor time, and other programs share its caches: one frame may be unlucky.
+    assert sorted(frames)[-2] < 0.05, frames
     page.get_by_placeholder("Search").fill("99.99")
     expect(page.locator(".found")).to_have_text(re.compile(r"^\d+ of 100,000$"))
     page.get_by_placeholder("Search").fill("")
@@ -226,10 +223,8 @@ def test_rows_are_drawn_as_they_scroll(look: Look, many: Path) -> None:
     expect(page.get_by_role("treeitem")).not_to_have_count(0)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1280, 2560])
-def test_nothing_is_wider_than_the_window(look: Look, file: Path, other: Path, width: int, scheme: str) -> None:
-    page = look(file, other, width=width, height=900, color_scheme=scheme)
+def test_nothing_is_wider_than_the_window_or_hard_to_read(look: Look, file: Path, other: Path) -> None:
+    page = look(file, other, width=360, height=900)
     tensor = "of=a&tensor=model.layers.1.mlp.up.weight"
     places = {
         "view=compare&pair=model.layers.1.mlp.up.weight": "Line",
@@ -245,13 +240,21 @@ def test_nothing_is_wider_than_the_window(look: Look, file: Path, other: Path, w
         if region is not None:
             page.get_by_role("region", name=region, exact=True).first.wait_for()
         page.wait_for_load_state("networkidle")
-        wider = page.evaluate("""() => {
-            const content = document.querySelector("#content");
-            return [document.documentElement.scrollWidth - innerWidth, content.scrollWidth - content.clientWidth];
-        }""")
-        assert wider[0] <= 0, address
-        assert wider[1] <= 0, address
-        assert unreadable(page) == [], address
+        for width in (360, 1280, 2560, 3840):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert widths_too_many(page) == [0, 0], (address, width)
+        for scheme in ("dark", "light"):
+            page.emulate_media(color_scheme=scheme)
+            assert unreadable(page) == [], (address, scheme)
+
+
+def widths_too_many(page: Page) -> list[int]:
+    """Return the pixels by which the page, and its content, are too wide."""
+    return page.evaluate("""() => {
+        const content = document.querySelector("#content");
+        const wider = [document.documentElement.scrollWidth - innerWidth, content.scrollWidth - content.clientWidth];
+        return wider.map((pixels) => Math.max(0, pixels));
+    }""")
 
 
 def unreadable(page: Page) -> list[str]:

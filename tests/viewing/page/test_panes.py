@@ -141,22 +141,21 @@ def test_a_zoomed_heatmap_paints_what_is_there(look: Look, tmp_path: Path) -> No
     assert right[0] > right[2]  # red above
 
 
-@pytest.mark.parametrize("name", ["model.kernel", "model.none", "model.odd", "model.model.norm", "optimizer.step"])
-def test_tensors_of_any_shape_are_shown(look: Look, checkpoint: Path, name: str) -> None:
-    page = look(checkpoint, at=f"#view=tensor&tensor={name}")
+def test_tensors_of_any_shape_are_shown(look: Look, checkpoint: Path) -> None:
+    page = look(checkpoint, at="#view=tensor&tensor=model.none")
+    expect(page.locator("#content")).to_contain_text("It has no elements")
 
-    if name == "model.none":
-        expect(page.locator("#content")).to_contain_text("It has no elements")
-        return
-    expect(page.get_by_role("region", name="Statistics")).to_contain_text("norm")
-    expect(page.locator(".values tbody tr").first).to_be_visible()
-    if name == "model.kernel":
-        page.get_by_role("group", name="Slice").get_by_label("Rows").select_option("0")
-        page.get_by_label("Position in dimension 1").fill("3")
-        page.get_by_label("Position in dimension 1").dispatch_event("change")
-        expect(page.locator(".heatmap p.readout")).to_contain_text("Rows 0 to 2, columns 0 to 5")
-        assert "at=0%2C3%2C0%2C0" in page.url
-    assert page.get_by_role("alert").count() == 0
+    for name in ("model.odd", "model.model.norm", "optimizer.step", "model.kernel"):
+        page.evaluate("name => { location.hash = `view=tensor&tensor=${name}`; }", name)
+        expect(page.get_by_role("heading", level=1)).to_contain_text(name.removeprefix("model."))
+        expect(page.get_by_role("region", name="Statistics")).to_contain_text("norm")
+        expect(page.locator(".values tbody tr").first).to_be_visible()
+        assert page.get_by_role("alert").count() == 0
+    page.get_by_role("group", name="Slice").get_by_label("Rows").select_option("0")
+    page.get_by_label("Position in dimension 1").fill("3")
+    page.get_by_label("Position in dimension 1").dispatch_event("change")
+    expect(page.locator(".heatmap p.readout")).to_contain_text("Rows 0 to 2, columns 0 to 5")
+    assert "at=0%2C3%2C0%2C0" in page.url
 
 
 def test_two_checkpoints_are_compared(look: Look, tmp_path: Path) -> None:

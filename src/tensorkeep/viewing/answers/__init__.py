@@ -9,6 +9,7 @@
 - `_window`: which elements of a tensor are shown. Pure.
 - `_reading`: parts of tensors, as far as they cost little.
 - `_pictures`: heatmaps, lines and tables of values.
+- `_largest`: the largest eigenvalues of large matrices. Pure.
 - `_spectrum`: singular values.
 - `_pairs`: two tensors, number by number.
 - `_comparison`: two checkpoints, tensor by tensor.

@@ -6,7 +6,10 @@ import { card, during, facts, note } from "../../base/parts.js";
 import { countText, numberText } from "../../base/texts.js";
 import { plot } from "../../pictures/plot.js";
 
-const LARGEST = 2048; // of the smaller side
+// Limits of the smaller side: up to the first, all values are computed, then the largest.
+const ALL = 2048;
+const LARGEST = 16384;
+const N_LARGEST = 64;
 
 export function spectrumCard(slice, asked, context) {
   const place = el("div");
@@ -20,7 +23,7 @@ export function spectrumCard(slice, asked, context) {
     request?.abort();
     const side = Math.min(slice.n_rows, slice.n_columns);
     if (side > LARGEST) fill(place, note(`Available only if the smaller side is at most ${countText(LARGEST)}; here it is ${countText(side)}.`));
-    else fill(place, el("button", { type: "button", class: "main", onclick: run }, `Compute ${countText(side)} singular value${side === 1 ? "" : "s"}`));
+    else fill(place, el("button", { type: "button", class: "main", onclick: run }, side > ALL ? `Compute the ${N_LARGEST} largest of ${countText(side)} singular values` : `Compute ${countText(side)} singular value${side === 1 ? "" : "s"}`));
   };
   offer();
   slice.onChange(offer);
@@ -32,10 +35,12 @@ function drawn(result) {
   return [
     plot([{ name: "singular value", points: values.map((value, place) => [place + 1, value]) }], { label: `${values.length} singular values from ${numberText(values[0])} to ${numberText(values.at(-1))}`, xName: "number", isLog: values.some((value) => value > 0), integers: true }),
     facts([
-      ["Effective rank", numberText(result.rank, 4)],
+      ...(result.rank === null ? [] : [["Effective rank", numberText(result.rank, 4)]]),
       ["Stable rank", numberText(result.stable_rank, 4)],
       ["Largest", numberText(values[0], 5)],
-      ["Above rounding error", `${countText(values.filter((value) => value > Number(result.floor)).length)} of ${countText(values.length)}`],
+      values.length < result.n_values
+        ? ["Shown", `${countText(values.length)} of ${countText(result.n_values)}, to about 3 digits`]
+        : ["Above rounding error", `${countText(values.filter((value) => value > Number(result.floor)).length)} of ${countText(values.length)}`],
     ]),
   ];
 }
