@@ -44,7 +44,7 @@
     tensorkeep.checking      sense and nonsense in weights      layers, names, shapes, ties against a model
     tensorkeep.merging       one model of several               averages, SLERP, TIES, DARE, task arithmetic
     tensorkeep.patches       what turns one into another        small files, applied, undone, looked through
-    tensorkeep.showing       pictures of tensors, checkpoints   HTML and SVG for notebooks
+    tensorkeep.pictures      pictures of tensors, checkpoints   HTML and SVG for notebooks
     tensorkeep.store         many checkpoints                   the last and the best; nothing is written twice
     tensorkeep.conversion    any kind to safetensors
     tensorkeep.exporting     any kind to other formats
@@ -99,8 +99,8 @@ if TYPE_CHECKING:
     from tensorkeep.kinds.safetensors import Checkpoint, TensorFile
     from tensorkeep.measuring import Histogram, TensorStatistics, statistics
     from tensorkeep.patches import follow
+    from tensorkeep.pictures import Picture, show
     from tensorkeep.scanner import ScanFinding, ScannedFile, ScanReport, scan
-    from tensorkeep.showing import Picture, show
     from tensorkeep.state import NamedData
     from tensorkeep.store import CheckpointStore
     from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView, combine, save, staging
@@ -193,8 +193,8 @@ _NAMES = {
     "kinds.safetensors": "Checkpoint TensorFile",
     "measuring": "Histogram TensorStatistics statistics",
     "patches": "follow",
+    "pictures": "Picture show",
     "scanner": "ScanFinding ScanReport ScannedFile scan",
-    "showing": "Picture show",
     "state": "NamedData",
     "store": "CheckpointStore",
     "tensors": "LazyTensor LazyTensors TensorView combine save staging",
@@ -230,10 +230,11 @@ _MODULES = (
     "paddle",
     "parallel",
     "patches",
+    "pictures",
     "runs",
+    "sampling",
     "scanner",
     "server",
-    "showing",
     "state",
     "store",
     "tensorflow",

@@ -18,7 +18,7 @@ from tensorkeep.errors import DtypeError, LimitError, UnsupportedError
 from tensorkeep.measuring._result import TensorStatistics
 from tensorkeep.measuring._tallies import Facts, Tally, merged, tally_for
 from tensorkeep.parallel import Progress, ProgressMeter, parallel_map
-from tensorkeep.tensors import LazyTensor, load_together
+from tensorkeep.tensors import LazyTensor, load_together, numeric
 
 _MAX_THREADS: Final = 4
 """Threads that read and count; each has up to 15 MB in memory."""
@@ -68,10 +68,7 @@ class _Numbers:
 
     def of(self, lazy: LazyTensor) -> LazyTensor:
         """Return a tensor that is read as a NumPy array, or refuse one of a dtype without numbers."""
-        if lazy.is_quantized:
-            lazy = lazy.dequantize("f32")
-        if lazy.dtype not in ALL_BY_NAME or not ALL_BY_NAME[lazy.dtype].numpy:
-            raise DtypeError("this version does not know the dtype's numbers", found=lazy.dtype)
+        lazy = numeric(lazy)
         if lazy.reader not in self._readers:
             self._readers[lazy.reader] = lazy.reader.with_framework("numpy")
         return LazyTensor(lazy.name, lazy.entry, self._readers[lazy.reader])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any, Final
 
+from tensorkeep.sampling import Window
 from tensorkeep.tensors import LazyTensor
 from tensorkeep.viewing import answers
 from tensorkeep.viewing._query import Query, QueryError
@@ -171,7 +172,7 @@ def _tensors(query: Query, shelf: Shelf) -> list[LazyTensor]:
     return [lazy, other]
 
 
-def _window(query: Query, lazy: LazyTensor, shown: tuple[int, int] = (2**63, 2**63)) -> answers.Window:
+def _window(query: Query, lazy: LazyTensor, shown: tuple[int, int] = (2**63, 2**63)) -> Window:
     """Take a plane, and ranges of its rows and columns; the first ones shown if none are given."""
     shape = lazy.shape
     n = min(len(shape), 2)
@@ -181,7 +182,7 @@ def _window(query: Query, lazy: LazyTensor, shown: tuple[int, int] = (2**63, 2**
     rows, columns = (
         query.span(name, extent, most) for name, extent, most in zip(("rows", "columns"), extents, shown, strict=True)
     )
-    return answers.Window(dims, at, rows, columns)
+    return Window(dims, at, rows, columns)
 
 
 def _identity(shown: Shown, lazy: LazyTensor) -> tuple[Hashable, ...]:

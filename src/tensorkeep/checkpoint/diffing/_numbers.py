@@ -11,7 +11,6 @@ from tensorkeep.buffers import Buffer
 from tensorkeep.checkpoint.diffing._changes import ChangeTally, NumberDiff
 from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME, DType
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import DtypeError
 from tensorkeep.tensors import LazyTensor, stored_bytes
 
 if TYPE_CHECKING:
@@ -36,17 +35,6 @@ def have_equal_bytes(a: LazyTensor, b: LazyTensor, report: _Report) -> bool:
             done += n_equal
             report(done)
     return True
-
-
-def numeric(lazy: LazyTensor) -> LazyTensor | None:
-    """Return a tensor whose numbers can be compared, of quantized ones as `dequantize` gives them; None without."""
-    if lazy.is_quantized:
-        try:
-            return lazy.dequantize("f32")
-        except DtypeError:
-            return None
-    dtype = ALL_BY_NAME.get(lazy.dtype)
-    return lazy if dtype is not None and (dtype.name in BY_NAME or dtype.numpy or dtype.name == "C32") else None
 
 
 def compare_numbers(a: LazyTensor, b: LazyTensor, report: _Report, watch: Watch | None = None) -> NumberDiff:

@@ -10,10 +10,11 @@ from typing import Final
 import msgspec
 
 from tensorkeep.checkpoint.diffing._changes import NumberDiff
-from tensorkeep.checkpoint.diffing._numbers import compare_numbers, have_equal_bytes, numeric
+from tensorkeep.checkpoint.diffing._numbers import compare_numbers, have_equal_bytes
+from tensorkeep.errors import DtypeError
 from tensorkeep.kinds import Opened
 from tensorkeep.parallel import Progress, ProgressMeter, batches_of, parallel_map
-from tensorkeep.tensors import LazyTensor
+from tensorkeep.tensors import LazyTensor, numeric
 
 _MAX_THREADS: Final = 4
 """Threads that compare tensors; memory bandwidth is the limit."""
@@ -177,7 +178,19 @@ def _must_be_read(pair: _Pair) -> bool:
         return False
     if a.dtype == b.dtype:
         return not pair.is_promised_equal
-    return numeric(a) is not None and numeric(b) is not None
+    return _both_numeric(a, b) is not None
+
+
+def _both_numeric(a: LazyTensor, b: LazyTensor) -> tuple[LazyTensor, LazyTensor] | None:
+    """Return two tensors of numbers; None if one has a dtype whose numbers are not known."""
+    try:
+        return _numeric(a), _numeric(b)
+    except DtypeError:
+        return None
+
+
+def _numeric(lazy: LazyTensor) -> LazyTensor:
+    return lazy if lazy.dtype == "C32" else numeric(lazy)  # NumPy lacks complex halves; they are compared as C64
 
 
 def _have_equal_digests(a: LazyTensor, b: LazyTensor) -> bool:
@@ -204,10 +217,9 @@ def _read(a: LazyTensor, b: LazyTensor, meter: ProgressMeter) -> TensorDiff | No
 
     if (a.dtype, a.nbytes) == (b.dtype, b.nbytes) and have_equal_bytes(a, b, report):
         return None
-    numbers_a, numbers_b = numeric(a), numeric(b)
-    numbers = None
-    if numbers_a is not None and numbers_b is not None:
-        numbers = compare_numbers(numbers_a, numbers_b, lambda n: report(a.nbytes * n // a.n_elements))
+    both, numbers = _both_numeric(a, b), None
+    if both is not None:
+        numbers = compare_numbers(*both, lambda n: report(a.nbytes * n // a.n_elements))
     report(a.nbytes)
     return _tensor_diff(a, b, a.dtype != b.dtype and _have_equal_digests(a, b), numbers)
 

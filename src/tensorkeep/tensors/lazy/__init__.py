@@ -4,6 +4,7 @@
 - `_facts`: what is known of a tensor before it is read.
 - `_lazy`: `LazyTensor`, whose shape and dtype are known, and whose elements are read on indexing.
 - `_bytes`: their bytes, run by run.
+- `_numeric`: tensors whose elements are numbers.
 - `_html`: lazy tensors in notebooks. Pure.
 - `_together`: several of them read at once.
 - `_sharing`: lazy tensors read together; those stored in the same bytes share memory.
@@ -34,6 +35,7 @@ from tensorkeep.tensors.lazy._name_patterns import (
     nothing_chosen,
     selectors_of,
 )
+from tensorkeep.tensors.lazy._numeric import numeric
 from tensorkeep.tensors.lazy._renamed_state import renamed_state
 from tensorkeep.tensors.lazy._sharing import load_sharing
 from tensorkeep.tensors.lazy._together import load_together, load_with_progress
@@ -59,6 +61,7 @@ __all__ = [
     "load_together",
     "load_with_progress",
     "nothing_chosen",
+    "numeric",
     "renamed_state",
     "selectors_of",
     "stored_bytes",

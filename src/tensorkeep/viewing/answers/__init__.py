@@ -6,8 +6,6 @@
 - `_tensor`: the facts of one tensor.
 - `_statistics`: what the numbers of a tensor are like.
 - `_survey`: the same of all tensors.
-- `_window`: which elements of a tensor are shown. Pure.
-- `_reading`: parts of tensors, as far as they cost little.
 - `_pictures`: heatmaps, lines and tables of values.
 - `_largest`: the largest eigenvalues of large matrices. Pure.
 - `_spectrum`: singular values.
@@ -29,12 +27,10 @@ from tensorkeep.viewing.answers._statistics import measured
 from tensorkeep.viewing.answers._steps import steps
 from tensorkeep.viewing.answers._survey import survey
 from tensorkeep.viewing.answers._tensor import tensor_facts
-from tensorkeep.viewing.answers._window import Window
 
 __all__ = [
     "Catalog",
     "Comparison",
-    "Window",
     "catalog",
     "difference",
     "facts",

@@ -10,9 +10,8 @@ from tensorkeep.dtypes import ALL_BY_NAME
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.measuring import Facts, TensorStatistics, merged, tally_for
 from tensorkeep.parallel import Progress
-from tensorkeep.tensors import LazyTensor
+from tensorkeep.tensors import LazyTensor, numeric
 from tensorkeep.viewing._json import number
-from tensorkeep.viewing.answers._reading import numeric
 from tensorkeep.viewing.answers._statistics import members
 
 

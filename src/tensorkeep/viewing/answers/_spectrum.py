@@ -12,17 +12,16 @@ import numpy.typing as npt
 
 from tensorkeep.errors import LimitError, UnsupportedError
 from tensorkeep.parallel import Progress
+from tensorkeep.sampling import Numbers, Window, as_numbers, in_numpy, refuse_costly
 from tensorkeep.tensors import LazyTensor
 from tensorkeep.viewing._json import number
 from tensorkeep.viewing.answers._largest import MAX_STEPS, largest_eigenvalues
-from tensorkeep.viewing.answers._reading import Numbers, as_numbers, numeric, refuse_costly
-from tensorkeep.viewing.answers._window import Window
 
 _MAX_SIDE: Final = 2048
-"""Longest shorter side of which all are computed: inner products of 32 MB, whose eigenvalues take some seconds."""
+"""Longest shorter side at which all are computed: inner products of 32 MB, whose eigenvalues take some seconds."""
 
 _MAX_SIDE_OF_LARGEST: Final = 16_384
-"""Longest shorter side of which the largest are computed."""
+"""Longest shorter side at which the largest are computed."""
 
 _N_LARGEST: Final = 64
 _MAX_KEPT: Final = 2**24
@@ -39,7 +38,7 @@ _PRECISION: Final = float(np.finfo(np.float64).eps) ** 0.5
 
 def spectrum(lazy: LazyTensor, window: Window, progress: Progress) -> dict[str, Any]:
     """Return the singular values of a plane, of a large one the largest, and how many of them matter."""
-    lazy = numeric(lazy)
+    lazy = in_numpy(lazy)
     refuse_large(window)
     plane = _Plane(lazy, window)
     if plane.side <= _MAX_SIDE:

@@ -1,4 +1,4 @@
-"""A matrix as colors: blue below zero, red above, as far as 99 of 100 numbers reach. Pure."""
+"""A sample as colors: blue below zero, red above, as far as 99 of 100 numbers reach. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tensorkeep.markup import Markup, drawing, element
-from tensorkeep.showing._png import Color, png
-from tensorkeep.showing._sample import Sample
+from tensorkeep.pictures._png import Color, png
+from tensorkeep.sampling import Sample
 
 _NEGATIVE: Final[Color] = (33, 102, 172)
 _ZERO: Final[Color] = (247, 247, 247)
@@ -29,8 +29,7 @@ _TEXT: Final[dict[str, str | float]] = {"fill": "currentColor", "font_size": 11,
 
 def heatmap_svg(sample: Sample) -> Markup:
     """Draw a sample, with the range of its colors."""
-    numbers = sample.numbers
-    scale = _scale(numbers)
+    numbers, scale = sample.matrix, sample.scale
     n_rows, n_columns = numbers.shape
     side = _SIDE / max(n_rows, n_columns)
     width, height = max(n_columns * side, 8), max(n_rows * side, 8)
@@ -52,17 +51,21 @@ def heatmap_svg(sample: Sample) -> Markup:
     return drawing(
         round(total_width, 1),
         round(total_height, 1),
-        element("text", f"[{sample.index}]", x=8, y=14, font_weight=600, **_TEXT),
+        element("text", f"[{_index_text(sample)}]", x=8, y=14, font_weight=600, **_TEXT),
         image,
         element("text", colors, x=8, y=f"{height + 40:.1f}", **_TEXT),
     )
 
 
-def _scale(numbers: npt.NDArray[np.float64]) -> float:
-    magnitudes = np.abs(numbers[np.isfinite(numbers)])
-    if not magnitudes.any():
-        return 1.0
-    return float(np.quantile(magnitudes, 0.99)) or float(magnitudes.max())
+def _index_text(sample: Sample) -> str:
+    """Write where a sample is, as one would index it."""
+    return ", ".join(_part_text(part, is_cut=sample.is_cut) for part in sample.window.index)
+
+
+def _part_text(part: int | slice, *, is_cut: bool) -> str:
+    if isinstance(part, int):
+        return str(part)
+    return f":{part.stop}" if is_cut else f"::{part.step}" if part.step != 1 else ":"
 
 
 def _pixels(numbers: npt.NDArray[np.float64], scale: float) -> npt.NDArray[np.uint8]:

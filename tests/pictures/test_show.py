@@ -18,10 +18,11 @@ from PIL import Image
 import tensorkeep
 from tensorkeep.errors import DtypeError
 from tensorkeep.measuring import Histogram
-from tensorkeep.showing import _sample, show
-from tensorkeep.showing._histogram import histogram_svg
-from tensorkeep.showing._squares import Box, divided
-from tensorkeep.showing._treemap import treemap_svg
+from tensorkeep.pictures import show
+from tensorkeep.pictures._histogram import histogram_svg
+from tensorkeep.pictures._squares import Box, divided
+from tensorkeep.pictures._treemap import treemap_svg
+from tensorkeep.sampling import _reading, plane_of, sample
 from tests.markup.test_notebooks import HOSTILE
 from tests.support.formats.gguf_files import write_gguf
 from tests.support.notebooks import texts_of
@@ -70,17 +71,15 @@ def test_any_shape(shape: tuple[int, ...], dtype: Any, tmp_path: Path) -> None:
 
 
 def test_a_sample_reads_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lazy = opened(tmp_path, w=np.arange(400_000.0).reshape(1000, 400))["w"]
-    sample = _sample.sample_of(lazy)
-    assert sample is not None
-    assert np.array_equal(sample.numbers, np.arange(400_000.0).reshape(1000, 400)[::8, ::4])
-    assert sample.index == "::8, ::4"
+    array = np.arange(256 * 100_000).astype(np.uint8).reshape(256, 100_000)
+    lazy = opened(tmp_path, w=array)["w"]
+    assert np.array_equal(sample([lazy], plane_of(lazy.shape), 128, 128).matrix, array[::2, ::782])
+    assert "[::2, ::782]" in texts_of(show(lazy).html)
 
-    monkeypatch.setattr(_sample, "_MAX_NBYTES", 1000)
-    sample = _sample.sample_of(lazy)
-    assert sample is not None
-    assert np.array_equal(sample.numbers, np.arange(400_000.0).reshape(1000, 400)[:128, :128])
-    assert sample.index == ":128, :128"
+    for most, expected in ((2_000_000, array[::32, ::782]), (200_000, array[:128, :128])):
+        monkeypatch.setattr(_reading, "_MAX_NBYTES", most)
+        assert np.array_equal(sample([lazy], plane_of(lazy.shape), 128, 128).matrix, expected)
+    assert "[:128, :128]" in texts_of(show(lazy).html)
 
 
 def test_quantized_torch_and_unknown_tensors(tmp_path: Path) -> None:

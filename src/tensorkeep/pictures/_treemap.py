@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from tensorkeep.markup import Markup, drawing, element
-from tensorkeep.showing._squares import Box, divided
+from tensorkeep.pictures._squares import Box, divided
 from tensorkeep.texts import counted, size_text
 
 _WIDTH: Final = 720

@@ -59,20 +59,12 @@ class Window(msgspec.Struct, frozen=True):
     def _with(self, rows: range, columns: range) -> Window:
         return msgspec.structs.replace(self, rows=rows, columns=columns)
 
-    def members(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        return {
-            "dims": self.dims,
-            "at": self.at,
-            "rows": range_members(self.rows),
-            "columns": range_members(self.columns),
-            "shape": self.shape,
-        }
 
-
-def range_members(positions: range) -> dict[str, int]:
-    """Return a range as JSON has it."""
-    return {"start": positions.start, "stop": positions.stop, "step": positions.step}
+def plane_of(shape: tuple[int, ...]) -> Window:
+    """Return all of the first plane of a tensor: its last two dimensions, or the only one."""
+    dims = tuple(range(max(0, len(shape) - 2), len(shape)))
+    extents = (1, 1, *(shape[dim] for dim in dims))[-2:] if 0 not in shape else (0, 0)
+    return Window(dims, (0,) * len(shape), range(extents[0]), range(extents[1]))
 
 
 def _thinned(positions: range, n: int) -> range:

@@ -7,9 +7,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.arrays.elements import known_dtype
 from tensorkeep.errors import LimitError
-from tensorkeep.tensors import LazyTensor, TensorView, parse_index
+from tensorkeep.tensors import LazyTensor, TensorView, numeric, parse_index
 
 Numbers = npt.NDArray[np.float64]
 
@@ -23,12 +22,10 @@ _MAX_REQUESTS: Final = 1024
 """Separate ranges of bytes that a picture may read."""
 
 
-def numeric(lazy: LazyTensor) -> LazyTensor:
-    """Return a tensor whose elements are numbers, or refuse one of a dtype that is not known."""
-    if lazy.is_quantized:
-        return lazy.dequantize("f32")
-    known_dtype(lazy.name, lazy.entry)
-    return lazy
+def in_numpy(lazy: LazyTensor) -> LazyTensor:
+    """Return a tensor that is read as a NumPy array of numbers, or refuse one without numbers."""
+    lazy = numeric(lazy)
+    return LazyTensor(lazy.name, lazy.entry, lazy.reader.with_framework("numpy"))
 
 
 def is_cheap(lazy: LazyTensor, index: tuple[Any, ...]) -> bool:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from html import escape
+from typing import Final
 
 from tensorkeep.checkpoint import open_checkpoint
+from tensorkeep.errors import LimitError
 from tensorkeep.markup import Markup, element, page
 from tensorkeep.measuring import TensorStatistics, statistics
 from tensorkeep.parallel import Progress
-from tensorkeep.showing._heatmap import heatmap_svg
-from tensorkeep.showing._histogram import histogram_svg
-from tensorkeep.showing._sample import sample_of
-from tensorkeep.showing._treemap import treemap_svg
+from tensorkeep.pictures._heatmap import heatmap_svg
+from tensorkeep.pictures._histogram import histogram_svg
+from tensorkeep.pictures._treemap import treemap_svg
+from tensorkeep.sampling import plane_of, sample
 from tensorkeep.tensors import LazyTensor, LazyTensors, tensors_html
 from tensorkeep.texts import counted, shape_text, size_text
 from tensorkeep.transport import local_path
+
+_EXTENT: Final = 128
+"""Most rows and columns of a heatmap."""
 
 
 class Picture:
@@ -86,12 +92,18 @@ def show(
         return _measured(what, [])
     if isinstance(what, LazyTensor):
         found = statistics(what, progress=progress)
-        sample = sample_of(what)
-        return _measured(found, [] if sample is None else [heatmap_svg(sample)])
+        return _measured(found, list(_heatmaps(what)))
     if isinstance(what, str | os.PathLike):
         with open_checkpoint(what) as opened:
             return show(opened)
     return _tensors(what)
+
+
+def _heatmaps(lazy: LazyTensor) -> Iterator[Markup]:
+    """Draw the first plane, if there is one that can be read at once."""
+    if lazy.n_elements and lazy.ndim:
+        with suppress(LimitError):
+            yield heatmap_svg(sample([lazy], plane_of(lazy.shape), _EXTENT, _EXTENT))
 
 
 def _tensors(tensors: Mapping[str, LazyTensor]) -> Picture:
