@@ -6,13 +6,13 @@
 - `_result`: what a command reports, as lines and as JSON. Pure.
 - `_render`: the only file that prints.
 - `_files`: the files at a destination, before and after.
-- `_interrupt`: the message after Ctrl-C.
+- `_interrupt`: the message after Ctrl-C, and commands that run until then.
 - `_writing`: a question before something is replaced.
 """
 
 from tensorkeep.cli.terminal._columns import Column, Line, Span, Style, columns, room_for_first
 from tensorkeep.cli.terminal._files import replaced_text
-from tensorkeep.cli.terminal._interrupt import reporting_interrupt
+from tensorkeep.cli.terminal._interrupt import call_on_signal, reporting_interrupt
 from tensorkeep.cli.terminal._names import distinct_names
 from tensorkeep.cli.terminal._render import (
     OutputClosedError,
@@ -41,6 +41,7 @@ __all__ = [
     "Span",
     "Style",
     "Writing",
+    "call_on_signal",
     "columns",
     "distinct_names",
     "draws_ascii_only",

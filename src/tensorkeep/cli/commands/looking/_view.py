@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 import webbrowser
@@ -13,7 +12,7 @@ import typer
 
 import tensorkeep
 from tensorkeep.cli.inputs import Engine, Variant
-from tensorkeep.cli.terminal import show, show_warning
+from tensorkeep.cli.terminal import call_on_signal, show, show_warning
 
 _LOOK_EVERY_S: Final = 0.5
 """A signal that comes just before the wait does not end it."""
@@ -51,8 +50,7 @@ def view(
     """
     with tensorkeep.viewing.Viewer(path, other, host=host, port=port, variant=variant, engine=engine) as viewer:
         is_over = threading.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda number, _: _end(is_over, number))
+        call_on_signal(is_over.set)
         show([[("viewing at ", ""), (viewer.url, "module")]])
         if not viewer.is_local:
             show_warning("everyone who sees the address can look, and it crosses the network unencrypted")
@@ -60,12 +58,6 @@ def view(
             threading.Thread(target=webbrowser.open, args=(viewer.url,), daemon=True).start()
         while not is_over.wait(_LOOK_EVERY_S):
             pass
-
-
-def _end(is_over: threading.Event, number: int) -> None:
-    """Stop; a second signal stops at once."""
-    signal.signal(number, signal.default_int_handler)
-    is_over.set()
 
 
 def _has_browser() -> bool:

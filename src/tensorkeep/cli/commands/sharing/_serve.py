@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import tensorkeep
 from tensorkeep.cli.reports import AccessLog, served_line
-from tensorkeep.cli.terminal import show, show_warning, size_text
+from tensorkeep.cli.terminal import call_on_signal, show, show_warning, size_text
 from tensorkeep.texts import counted
 
 if TYPE_CHECKING:
@@ -49,20 +47,13 @@ def serve(
     with tensorkeep.server.Server(
         directory, host=host, port=port, token=token, public=public, connections=connections, on_served=log.add
     ) as server:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, partial(_end, log))
+        call_on_signal(log.end)  # the current batch is still printed
         show([[("serving ", ""), (directory, "title"), (" at ", ""), (server.url, "module")]])
         _warn(server, connections, has_token=token is not None)
         for batch in log.batches():
             if not quiet:
                 show(map(served_line, batch))
     show([[(f"served {counted(log.n_requests, 'request')}, {size_text(log.nbytes)}", "dim")]])
-
-
-def _end(log: AccessLog, number: int, _frame: object) -> None:
-    """Stop after the current batch is printed; a second signal stops at once."""
-    signal.signal(number, signal.default_int_handler)
-    log.end()
 
 
 def _warn(server: Server, connections: int, *, has_token: bool) -> None:
