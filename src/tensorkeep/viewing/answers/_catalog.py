@@ -40,7 +40,7 @@ class Columns(msgspec.Struct, frozen=True):
         shape: Shapes.
         nbytes: Bytes; 0 for a tensor that is stored in another.
         offset: First bytes, counted from the beginning of the file's data; None for those in several pieces.
-        file: Places in `Catalog.files`.
+        file: Places in `Catalog.files`; -1 for tensors that are in none of them.
     """
 
     name: tuple[str, ...]
@@ -123,7 +123,7 @@ def _columns(
         columns.shape.append(tuple(number(extent) for extent in lazy.shape))
         columns.nbytes.append(nbytes)
         columns.offset.append(None if name in splits else lazy.data_offsets[0])
-        columns.file.append(file_of.get(name, 0))
+        columns.file.append(file_of.get(name, -1))
         n, n_elements, total = sums.get(dtype, (0, 0, 0))
         sums[dtype] = n + 1, n_elements + (lazy.n_elements if is_stored else 0), total + nbytes
     totals = [DtypeTotal(dtype, n, number(n_elements), nbytes) for dtype, (n, n_elements, nbytes) in sums.items()]
