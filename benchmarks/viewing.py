@@ -123,8 +123,8 @@ CASES = (
         target=AtLeast(0.5),
         rounds=7,
         has_memory=False,
-        remark="The peer reads into fresh memory. Into a small buffer that is used again, reading takes an eighth of what "
-        "the statistics take; most of that is NumPy, which counts each number by its 16 bits.",
+        remark="The peer reads into fresh memory. Into a small buffer that is used again, reading takes an eighth of "
+        "what the statistics take; most of that is NumPy, which counts each number by its 16 bits.",
     ),
     Case(
         name="viewing/compare",
