@@ -3,8 +3,7 @@
 - `_dir`: members for people. Pure.
 - `_facts`: what is known of a tensor before it is read.
 - `_lazy`: `LazyTensor`, whose shape and dtype are known, and whose elements are read on indexing.
-- `_bytes`: their bytes, run by run.
-- `_numeric`: tensors whose elements are numbers.
+- `_elements`: their elements as NumPy has them.
 - `_html`: lazy tensors in notebooks. Pure.
 - `_together`: several of them read at once.
 - `_sharing`: lazy tensors read together; those stored in the same bytes share memory.
@@ -20,9 +19,9 @@
 """
 
 from tensorkeep.tensors.lazy._assembled import AssembledReader, PlacedPiece, assemble
-from tensorkeep.tensors.lazy._bytes import stored_bytes
 from tensorkeep.tensors.lazy._combine import combine, combine_each
 from tensorkeep.tensors.lazy._computed import Scope, computed_tensor
+from tensorkeep.tensors.lazy._elements import numeric, stored_bytes
 from tensorkeep.tensors.lazy._explain import MemoryUse, explain
 from tensorkeep.tensors.lazy._html import tensors_html
 from tensorkeep.tensors.lazy._lazy import LazyTensor
@@ -35,7 +34,6 @@ from tensorkeep.tensors.lazy._name_patterns import (
     nothing_chosen,
     selectors_of,
 )
-from tensorkeep.tensors.lazy._numeric import numeric
 from tensorkeep.tensors.lazy._renamed_state import renamed_state
 from tensorkeep.tensors.lazy._sharing import load_sharing
 from tensorkeep.tensors.lazy._together import load_together, load_with_progress

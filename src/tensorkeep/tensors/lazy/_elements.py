@@ -1,4 +1,4 @@
-"""The bytes of a tensor of any dtype, also of those that safetensors lacks."""
+"""Elements as NumPy has them: their bytes, whatever the dtype, and whether they are numbers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import msgspec
 
 from tensorkeep.buffers import Buffer
+from tensorkeep.dtypes import ALL_BY_NAME
+from tensorkeep.errors import DtypeError
 from tensorkeep.tensors.lazy._lazy import LazyTensor
 
 
@@ -18,3 +20,17 @@ def stored_bytes(lazy: LazyTensor) -> Iterator[Buffer]:
     for start in range(0, lazy.n_elements, length):
         run = reader.read_run(lazy.name, entry, start, min(start + length, lazy.n_elements))
         yield memoryview(run).cast("B")
+
+
+def numeric(lazy: LazyTensor) -> LazyTensor:
+    """Return a tensor whose elements NumPy or ml_dtypes has: of a quantized one, the numbers in F32."""
+    if lazy.is_quantized:
+        return lazy.dequantize("f32")
+    dtype = ALL_BY_NAME.get(lazy.dtype)
+    if dtype is None or not dtype.numpy:
+        raise DtypeError(
+            f"the numbers of tensor `{lazy.name}` are not known: this version does not know its dtype",
+            tensor=lazy.name,
+            found=lazy.dtype,
+        )
+    return lazy
