@@ -18,7 +18,7 @@ _BLOCK_LENGTH: Final = 2**16
 
 _TILE_ROWS: Final = 8
 _TILE_WORK: Final = 2**17
-"""Rows and multiplications of one call of BLAS. Its sums depend on the number of rows, so that is always the same. And
+"""Rows and multiplications of one call of BLAS. Sums depend on the number of rows, so that is always the same. And
 so little work starts no threads: they would wait for those that compute other rows, and take ten times as long."""
 
 
