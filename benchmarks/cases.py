@@ -17,6 +17,7 @@ GROUPS = (
     "open",
     "slice",
     "checkpoint",
+    "merging",
     "store",
     "pickles",
     "formats",

@@ -18,6 +18,7 @@ _HEADINGS = {
     "open": "Opening",
     "slice": "Reading part of a tensor",
     "checkpoint": "Sharded checkpoints",
+    "merging": "Computing models",
     "store": "Steps of a run",
     "model": "Loading into a model",
     "pickles": "Files of `torch.save`",
