@@ -19,6 +19,7 @@ GROUPS = (
     "checkpoint",
     "merging",
     "store",
+    "patches",
     "pickles",
     "formats",
     "model",

@@ -23,6 +23,7 @@ _HEADINGS = {
     "model": "Loading into a model",
     "pickles": "Files of `torch.save`",
     "formats": "Files of other libraries",
+    "patches": "Patches",
     "trainers": "Training libraries",
     "remote": "From a web server",
     "serve": "Serving",

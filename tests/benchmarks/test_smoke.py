@@ -41,6 +41,7 @@ GROUPS = {
     "viewing",
     "distributed",
     "meshes",
+    "patches",
     "ranks",
 }
 

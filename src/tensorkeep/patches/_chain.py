@@ -13,10 +13,9 @@ import numpy as np
 
 from tensorkeep.arrays import TensorToWrite
 from tensorkeep.dtypes import BY_NAME
-from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import IntegrityError, UnsupportedError
 from tensorkeep.parallel import Progress, ProgressMeter, parallel_map
-from tensorkeep.patches._reader import PatchedReader
+from tensorkeep.patches._reader import through
 from tensorkeep.patches._summary import Summary, refuse_target, write_patch
 from tensorkeep.patches.encoding import (
     BLOCK_LENGTH,
@@ -148,16 +147,14 @@ def _after(before: _Combined | None, patch: Patch, name: str, change: Change) ->
         n_words = dtype.nbytes(int(np.prod(change.old.shape, dtype=object))) // word.itemsize
         delta = patch.delta_of(name, change, n_words, word)
         if start.new_whole is not None:
-            return msgspec.structs.replace(
-                start, new=change.new, new_whole=_through(start.new_whole, (delta,), change.new)
-            )
+            whole = through(start.new_whole, (delta,), change.new.digest)
+            return msgspec.structs.replace(start, new=change.new, new_whole=whole)
         return msgspec.structs.replace(start, new=change.new, deltas=(*start.deltas, delta))
     old_whole = start.old_whole
-    if change.old is not None and change.old_whole is not None and (before is None or start.deltas):
-        kept = patch.old_whole_of(name, change)
+    if start.old is not None and change.old_whole is not None and (before is None or start.deltas):
         back = tuple(delta.reversed for delta in reversed(start.deltas))
-        old_whole = _through(kept, back, start.old) if back and start.old is not None else kept
-    new_whole = None if change.new is None else patch.whole_of(name, change)
+        old_whole = through(patch.old_whole_of(name, change), back, start.old.digest)
+    new_whole = None if change.new is None else through(patch.whole_of(name, change), (), change.new.digest)
     return _Combined(start.old, change.new, (), old_whole, new_whole)
 
 
@@ -170,14 +167,6 @@ def _words_of(name: str, content: Content, patch: Patch) -> tuple[int, np.dtype[
         )
     word = word_of(dtype)
     return dtype.nbytes(prod(content.shape)) // word.itemsize, word
-
-
-def _through(lazy: LazyTensor, deltas: tuple[Delta, ...], content: Content) -> LazyTensor:
-    """Return a tensor with differences applied."""
-    reader = lazy.reader
-    base, earlier = (reader.base, reader.deltas) if isinstance(reader, PatchedReader) else (lazy, ())
-    patched = PatchedReader(base, (*earlier, *deltas), bytes.fromhex(content.digest))
-    return LazyTensor(lazy.name, TensorEntry(lazy.dtype, lazy.shape, (0, lazy.nbytes)), patched)
 
 
 def _sum(deltas: tuple[Delta, ...], spool: Spool, meter: ProgressMeter) -> SpooledDelta:

@@ -198,3 +198,19 @@ class PatchedReader(msgspec.Struct, frozen=True, eq=False):
 
 def _moved(axis: Axis, by: int) -> Axis:
     return range(axis.start + by, axis.stop + by, axis.step) if isinstance(axis, range) else axis + by
+
+
+def through(before: LazyTensor, deltas: tuple[Delta, ...], digest: str) -> LazyTensor:
+    """Return a tensor as it is after some differences; when it is read whole or written, it must have the digest."""
+    reader = before.reader
+    if isinstance(reader, PatchedReader):
+        patched = PatchedReader(reader.base, (*reader.deltas, *deltas), bytes.fromhex(digest), reader.target)
+    else:
+        patched = PatchedReader(before, deltas, bytes.fromhex(digest))
+    return LazyTensor(
+        before.name,
+        TensorEntry(before.dtype, before.shape, (0, before.nbytes)),
+        patched,
+        library=before.library,
+        marks=before.marks,
+    )

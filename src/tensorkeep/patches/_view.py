@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import FormatError, IntegrityError
-from tensorkeep.patches._reader import PatchedReader
+from tensorkeep.patches._reader import PatchedReader, through
 from tensorkeep.patches.encoding import n_words_of, word_of
 from tensorkeep.patches.reading import (
     Change,
@@ -33,7 +32,7 @@ def patched(base: LazyTensors, patches: list[Patch]) -> TensorView:
             if change.new is None:
                 del tensors[name], contents[name]
                 continue
-            tensors[name] = _changed(patch, name, change, tensors.get(name))
+            tensors[name] = _changed(patch, name, change, change.new, tensors.get(name))
             contents[name] = change.new
         if digest_of_contents(contents) != patch.description.new.digest:
             raise FormatError(
@@ -63,18 +62,13 @@ def require_old(patch: Patch, contents: Mapping[str, Content], path: str) -> Non
     )
 
 
-def _changed(patch: Patch, name: str, change: Change, before: LazyTensor | None) -> LazyTensor:
+def _changed(patch: Patch, name: str, change: Change, new: Content, before: LazyTensor | None) -> LazyTensor:
     """Return a tensor after a patch."""
-    if change.new is None or change.delta is None or before is None:
-        return patch.whole_of(name, change)
-    digest = bytes.fromhex(change.new.digest)
-    reader = before.reader
-    base, deltas = (reader.base, reader.deltas) if isinstance(reader, PatchedReader) else (before, ())
+    if change.delta is None or before is None:
+        return through(patch.whole_of(name, change), (), new.digest)
+    base = before.reader.base if isinstance(before.reader, PatchedReader) else before
     delta = patch.delta_of(name, change, n_words_of(base), word_of(base.tensor_to_write().dtype))
-    entry = TensorEntry(before.dtype, before.shape, (0, before.nbytes))
-    target = reader.target if isinstance(reader, PatchedReader) else None
-    patched_reader = PatchedReader(base, (*deltas, delta), digest, target)
-    return LazyTensor(name, entry, patched_reader, library=before.library, marks=before.marks)
+    return through(before, (delta,), new.digest)
 
 
 def _in_order(tensors: dict[str, LazyTensor], texts: Texts, patch: Patch) -> dict[str, LazyTensor]:
