@@ -13,7 +13,7 @@ import pytest
 
 import tensorkeep
 from tensorkeep.errors import FormatError, IntegrityError, RefusedError, TensorkeepError, UnsupportedError
-from tensorkeep.patches import Publisher, Update
+from tensorkeep.patches import Publisher, Update, apply
 from tensorkeep.server import Server
 from tests.support.patches.models import save
 
@@ -100,6 +100,8 @@ def test_what_is_damaged_or_forged_is_not_given(steps: list[Path], feed: Path, u
     publisher = Publisher(feed, durable=False)
     publisher.publish(1, steps[0])
     publisher.publish(2, steps[1])
+    apply(steps[0], f"{url}/2.patch.safetensors", output=feed / "out")
+    assert equal(feed / "out", steps[1])
     index: dict[str, Any] = json.loads((feed / "feed.json").read_text())
     last = index["steps"][1]
     changes: dict[str, dict[str, Any]] = {

@@ -101,4 +101,4 @@ def view(base: LazyTensors, *patches: LazyTensors) -> TensorView:
         UnsupportedError: If a patch is of a later version.
         TransportError: If something cannot be read.
     """
-    return patched(base, [Patch.of(patch) for patch in patches])
+    return patched(base, [Patch.of(patch, patch.path) for patch in patches])

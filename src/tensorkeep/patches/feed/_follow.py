@@ -6,19 +6,27 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
-from typing import Any, Final, Self
+from contextlib import ExitStack, suppress
+from typing import Final, Self
 
 import msgspec
 
 from tensorkeep.checkpoint import open_checkpoint, reshard, verify
 from tensorkeep.errors import FormatError, IntegrityError, SourceChangedError, SourceMissingError
 from tensorkeep.kinds import refuse
-from tensorkeep.limits import MAX_INDEX_NBYTES, READ_NBYTES
+from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.patches._apply import apply
 from tensorkeep.patches.feed._index import INDEX_NAME, FeedIndex, FeedStep, parse_feed
-from tensorkeep.patches.reading import contents_of, digest_of_contents, opened_patches
-from tensorkeep.transport import ByteRange, forget_listing, is_remote, join, open_source, refuse_damaged_url
+from tensorkeep.patches.reading import contents_of, copy_to, digest_of_contents, opened_patches
+from tensorkeep.transport import (
+    ByteRange,
+    ByteSource,
+    forget_listing,
+    is_remote,
+    join,
+    open_source,
+    refuse_damaged_url,
+)
 
 _ATTEMPTS: Final = 5
 """How often the index is read again because a file that it names was removed meanwhile."""
@@ -135,6 +143,8 @@ class Follower:
     def _patch(self, following: FeedStep) -> Update:
         path = join(self._url, following.patch or "")
         local = os.path.join(self._folder, f"{following.step}.safetensors")
+        with suppress(FileNotFoundError):  # what an attempt before this one left
+            os.unlink(local)
         _download(path, local, following.nbytes)
         refuse(verify(local).findings, path)
         with ExitStack() as stack:
@@ -193,7 +203,7 @@ def follow(
     return Follower(place, step, poll_s, timeout_s)
 
 
-def _opened(path: str) -> Any:
+def _opened(path: str) -> ByteSource:
     if is_remote(path):
         forget_listing(path)
     return open_source(path, backend="pread")
@@ -209,8 +219,4 @@ def _download(path: str, local: str, nbytes: int) -> None:
             expected=f"{nbytes:,} bytes",
             found=f"{source.nbytes:,}",
         )
-    with open(local, "wb") as file:
-        for start in range(0, nbytes, 4 * READ_NBYTES):
-            data = bytearray(min(4 * READ_NBYTES, nbytes - start))
-            source.read_into([(start, memoryview(data))])
-            file.write(data)
+    copy_to(source, local)

@@ -3,10 +3,12 @@
 - `_description`: what a patch says of itself. Pure.
 - `_contents`: what the tensors of a checkpoint are.
 - `_patch`: an open patch, in one direction.
+- `_copy`: copies of served patches on this machine.
 - `_open`: opens what functions are given.
 """
 
 from tensorkeep.patches.reading._contents import N_THREADS, content_of, contents_of, state_of, texts_of
+from tensorkeep.patches.reading._copy import copy_to
 from tensorkeep.patches.reading._description import (
     PATCH_KEY,
     Change,
@@ -32,6 +34,7 @@ __all__ = [
     "Texts",
     "content_of",
     "contents_of",
+    "copy_to",
     "digest_of_contents",
     "emit_description",
     "opened",

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import TypeAlias
 
 from tensorkeep.checkpoint import open_checkpoint
+from tensorkeep.patches.reading._copy import on_this_machine
 from tensorkeep.patches.reading._patch import Patch
 from tensorkeep.tensors import LazyTensors
 
@@ -22,4 +23,11 @@ def opened(checkpoint: Checkpoint, stack: ExitStack) -> LazyTensors:
 
 def opened_patches(patches: Iterable[Checkpoint], stack: ExitStack) -> list[Patch]:
     """Return open patches."""
-    return [Patch.of(opened(patch, stack)) for patch in patches]
+    return [_opened_patch(patch, stack) for patch in patches]
+
+
+def _opened_patch(patch: Checkpoint, stack: ExitStack) -> Patch:
+    if isinstance(patch, LazyTensors):
+        return Patch.of(patch, patch.path)
+    path = os.fspath(patch)
+    return Patch.of(stack.enter_context(open_checkpoint(on_this_machine(path, stack))), path)

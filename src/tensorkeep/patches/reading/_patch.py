@@ -22,19 +22,19 @@ class Patch:
         way: Whether it is applied forward, or back.
     """
 
-    def __init__(self, tensors: LazyTensors, description: Description, way: Way = "forward") -> None:
-        self.path = tensors.path
+    def __init__(self, tensors: LazyTensors, description: Description, path: str, way: Way = "forward") -> None:
+        self.path = path
         self.description = description
         self.tensors = tensors
         self.way: Way = way
 
     @classmethod
-    def of(cls, tensors: LazyTensors) -> Self:
-        """Return the patch that an open file is."""
+    def of(cls, tensors: LazyTensors, path: str) -> Self:
+        """Return the patch that an open file is; the path is for messages."""
         try:
-            return cls(tensors, parse_description(tensors.metadata))
+            return cls(tensors, parse_description(tensors.metadata), path)
         except TensorkeepError as error:
-            raise error.with_fields(path=tensors.path) from None
+            raise error.with_fields(path=path) from None
 
     @property
     def reversed(self) -> Patch:
@@ -47,7 +47,8 @@ class Patch:
                 found=f"tensor `{lost}` was removed or replaced, and the patch does not hold it",
                 hint="Make patches with reversible=True (--reversible) to keep such tensors",
             )
-        return Patch(self.tensors, self.description.reversed, "back" if self.way == "forward" else "forward")
+        way: Way = "back" if self.way == "forward" else "forward"
+        return Patch(self.tensors, self.description.reversed, self.path, way)
 
     def delta_of(self, name: str, change: Change, n_words: int, word: np.dtype[Any]) -> Delta:
         """Return the differences of a tensor of so many words that stays."""
