@@ -292,6 +292,10 @@ def test_a_class_is_imported_by_name(tmp_path: Path) -> None:
     assert tensorkeep.check(path, against=f"{__name__}:Net").is_sound
     with pytest.raises(UnsupportedError, match="cannot be imported"):
         tensorkeep.check(path, against="no.such.module:Net")
+    with pytest.raises(UnsupportedError, match="needs no arguments"):
+        tensorkeep.check(path, against="torch.nn:Linear")
+    with pytest.raises(UnsupportedError, match="cannot be imported"):
+        tensorkeep.check(path, against="os:path")
     with pytest.raises(TypeError, match="not a path"):
         tensorkeep.check(path, against=7)
 

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from tensorkeep.checking._findings import CheckFinding, Severity, finding_about
-from tensorkeep.checking._names import Headers, Renamed, change_between, prefix_to_strip, renamed_pairs
+from tensorkeep.checking._names import OTHERWISE, Headers, Renamed, change_between, prefix_to_strip, renamed_pairs
 from tensorkeep.texts import counted, shape_text, share_text
 
 AreEqual = Callable[[str, str], bool | None]
@@ -20,6 +20,9 @@ _LEFTOVERS: Final = re.compile(
     r".*(\.inv_freq|position_ids|\.masked_bias|\.attn\.bias|\.attention\.bias|num_batches_tracked)"
 )
 """Buffers that programs compute: old checkpoints have them, and any may lack them."""
+
+_MAX_CHANGES: Final = 20
+"""Ways of misnaming that are told apart."""
 
 _KNOWN_ENDINGS: Final = ("gamma", "beta", "weight_g", "weight_v", "original0", "original1")
 """Endings of old names, which transformers renames when it loads."""
@@ -162,7 +165,8 @@ def _fit_of(
 def _misnamed(pairs: Sequence[Renamed], reference: Reference) -> Iterator[CheckFinding]:
     groups: dict[str, list[Renamed]] = {}
     for pair in pairs:
-        groups.setdefault(change_between(pair), []).append(pair)
+        change = change_between(pair)
+        groups.setdefault(change if change in groups or len(groups) < _MAX_CHANGES else OTHERWISE, []).append(pair)
     for change, group in groups.items():
         is_known = reference.is_library and all(
             pair.found.endswith(_KNOWN_ENDINGS) or pair.expected.endswith(_KNOWN_ENDINGS) for pair in group

@@ -34,8 +34,9 @@ _MAX_NUMBERS: Final = 4
 """Numbers in one name that can be numbers of layers: time must not depend on odd names."""
 
 _MAX_MISNAMED: Final = 16
-_MAX_FINDINGS: Final = 10
-"""Names of a layer that are compared with others, and findings of each kind for a stack: more are of another kind."""
+"""Names of a layer that are compared with others: a layer with more of them is of another kind."""
+
+_MAX_FINDINGS: Final = 100
 
 _WIDE: Final = frozenset(("F64", "F32", "F16", "BF16"))
 """Dtypes that a model has the same of in all its layers; narrower ones depend on how a layer was quantized."""
@@ -82,7 +83,11 @@ def stacks_of(headers: Headers) -> list[Stack]:
 
 
 def examine_layers(stacks: list[Stack]) -> Iterator[CheckFinding]:
-    """Compare the layers of each stack."""
+    """Compare the layers of each stack; what is wrong with very many is wrong with all."""
+    return islice(_findings_of(stacks), _MAX_FINDINGS)
+
+
+def _findings_of(stacks: list[Stack]) -> Iterator[CheckFinding]:
     seen: set[tuple[str, str]] = set()
     for stack in stacks:
         if not stack.is_layered:
@@ -90,7 +95,7 @@ def examine_layers(stacks: list[Stack]) -> Iterator[CheckFinding]:
         yield from _gaps(stack)
         if len(stack.n_by_layer) >= _LEAST_LAYERS:
             for find in (_lacking, _of_other_shapes, _of_other_dtypes):
-                for finding in islice(find(stack), _MAX_FINDINGS):
+                for finding in find(stack):
                     keys = {(finding.code, name) for name in finding.tensors}
                     if not keys <= seen:  # a tensor of nested stacks is found in each
                         seen |= keys

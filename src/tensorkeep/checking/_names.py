@@ -60,6 +60,8 @@ _OTHER_PARTS: Final = {
     "lora_B.default.": "lora_B.",
 }
 
+OTHERWISE: Final = "they are spelled differently"
+
 _N_TRIED: Final = 5
 _N_SIMILAR: Final = 50
 _N_COMPARED: Final = 20
@@ -159,15 +161,15 @@ def change_between(pair: Renamed) -> str:
     """Say in a few words what differs between two names."""
     expected, found = pair
     if found.endswith(expected):
-        return f"`{found.removesuffix(expected)}` is in front of the names"
+        return f"`{found.removesuffix(expected):.100}` is in front of the names"
     if expected.endswith(found):
-        return f"`{expected.removesuffix(found)}` is missing in front of the names"
+        return f"`{expected.removesuffix(found):.100}` is missing in front of the names"
     wrapper = wrapper_in(found)
     if wrapper is not None and wrapper_in(expected) is None:
         return f"`{wrapper}` of {WRAPPERS[wrapper]} is in the names"
     if expected.rpartition(".")[0] == found.rpartition(".")[0]:
-        return f"`{expected.rpartition('.')[2]}` is called `{found.rpartition('.')[2]}`"
-    return "they are spelled differently"
+        return f"`{expected.rpartition('.')[2]:.100}` is called `{found.rpartition('.')[2]:.100}`"
+    return OTHERWISE
 
 
 def prefix_to_strip(pairs: Iterable[Renamed]) -> str | None:

@@ -89,7 +89,7 @@ def _of_class(text: str, path: str | None) -> Reference:
         return _of_config(join(path if is_directory(path) else split(path)[0], CONFIG), name)
     try:
         return _of_model(pkgutil.resolve_name(text))
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, TypeError) as error:
         raise UnsupportedError(
             f"{text} cannot be imported",
             expected="MODULE:CLASS of a model that needs no arguments, or a function that makes one",
@@ -107,7 +107,7 @@ def _of_model(model: Any) -> Reference:
         import torch
 
         with torch.device("meta"):
-            made = model()
+            made = _made_by(model)
     if not hasattr(made, "state_dict"):
         raise TypeError(f"`against` makes a {type(made).__name__}, which has no state_dict")
     tensors = {name: tensor for name, tensor in made.state_dict(keep_vars=True).items() if hasattr(tensor, "shape")}
@@ -120,6 +120,17 @@ def _of_model(model: Any) -> Reference:
     )
     seconds = perf_counter() - start if made is not model else 0.0
     return Reference(type(made).__name__, [form], seconds=seconds)
+
+
+def _made_by(function: Callable[[], Any]) -> Any:
+    try:
+        return function()
+    except Exception as error:
+        raise UnsupportedError(
+            "the model cannot be made",
+            expected="a class or function that needs no arguments and works on device meta",
+            found=f"{type(error).__name__}: {error}",
+        ) from error
 
 
 def _of_config(path: str, class_name: str | None) -> Reference:
