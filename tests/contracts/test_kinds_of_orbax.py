@@ -22,7 +22,6 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 class TestOrbaxCheckpoints(KindContract):
     is_pickled = True
-    is_fetched = False
 
     def save(self, arrays: Arrays, directory: Path) -> Path:
         save_arrays(arrays, directory / "step")
@@ -47,6 +46,7 @@ class TestOrbaxCheckpoints(KindContract):
 
 class TestOrbaxCheckpointsByTensorstore(TestOrbaxCheckpoints):
     has_checksums = False
+    is_fetched = True
     is_local = True
     engine = "tensorstore"
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tensorkeep
-from tensorkeep.errors import IntegrityError, SourceChangedError, SourceMissingError
+from tensorkeep.errors import IntegrityError, SourceChangedError, SourceMissingError, UnsupportedError
 from tests.support.formats.zarr_program import N_ROWS, large, rows, save, table
 from tests.support.peak_memory import with_peak
 from tests.support.remote.fault_server import FaultServer
@@ -55,15 +55,31 @@ def test_lazy_tensors_are_pickled(deep: Path) -> None:
 def test_a_server_that_lists_nothing_is_asked_for_few_files(saved: Path) -> None:
     """The step, the tree, the manifest, and the data file with the keys; before, what else a directory may be."""
     directory = saved / "chunked"
-    files = {
-        f"run/{file.relative_to(directory).as_posix()}": file.read_bytes()
-        for file in directory.rglob("*")
-        if file.is_file()
-    }
+    files = files_at("run", directory)
     for url, most in (("run/manifest.ocdbt", 4), ("run/", 9)):
         with FaultServer(files) as server, tensorkeep.open(f"{server.url}{url}") as opened:
             assert np.array_equal(opened["w"][5:50:9], np.arange(64 * 48).reshape(64, 48)[5:50:9])
             assert len(server.requests) <= most
+
+
+def files_at(url: str, directory: Path) -> dict[str, bytes]:
+    return {
+        f"{url}/{file.relative_to(directory).as_posix()}": file.read_bytes()
+        for file in directory.rglob("*")
+        if file.is_file()
+    }
+
+
+def test_a_checkpoint_is_fetched_and_none_loses_what_a_server_does_not_list(saved: Path, tmp_path: Path) -> None:
+    with FaultServer(files_at("one", saved / "single" / "5") | files_at("two", saved / "run" / "10")) as server:
+        fetched = tensorkeep.fetch(f"{server.url}one/", tmp_path / "one")
+        with pytest.raises(UnsupportedError, match=r"does not list what is in items.*found rng.*two/"):
+            tensorkeep.open(f"{server.url}two/")
+        with tensorkeep.open(f"{server.url}two/state/manifest.ocdbt") as opened:
+            assert opened["w"].load().tolist() == [10, 10, 10]
+
+    assert tensorkeep.load(fetched)["w"].tolist() == [1, 1, 1]
+    assert tensorkeep.verify(fetched).is_whole
 
 
 def test_lost_and_cut_data_files_are_named(deep: Path, tmp_path: Path) -> None:

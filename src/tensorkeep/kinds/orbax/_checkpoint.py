@@ -194,8 +194,7 @@ class OrbaxCheckpoint(Opened):
         """Close the files. Tensors that were read stay valid."""
         self._is_closed = True
         for item in self._items:
-            if item.arrays is not None:
-                item.arrays.close()
+            item.close()
 
     def __repr__(self) -> str:
         return f"OrbaxCheckpoint({self.path!r}, {counted(len(self), 'tensor')}, {self.nbytes:,} bytes)"

@@ -23,7 +23,8 @@ class DatabaseStore:
         self._arguments = (directory, backend)
         self.source = ValueFiles(directory, backend)
         try:
-            self._spans = self._placed(read_database(_manifest_in(directory), self._fetch, directory))
+            self._manifests, manifest = _manifests_in(directory)
+            self._spans = self._placed(read_database(manifest, self._fetch, directory))
         except BaseException:
             self.source.close()
             raise
@@ -59,6 +60,11 @@ class DatabaseStore:
         return spans
 
     @property
+    def file_names(self) -> list[str]:
+        """All files of the database that are needed, as paths below the directory."""
+        return [*self._manifests, *self.source.file_names]
+
+    @property
     def n_keys(self) -> int:
         """How many keys there are."""
         return len(self._spans)
@@ -89,14 +95,15 @@ class DatabaseStore:
         return sum(map(len, self._spans.values()))
 
 
-def _manifest_in(directory: str) -> Manifest:
+def _manifests_in(directory: str) -> tuple[list[str], Manifest]:
+    """Return the names of the manifests that lead to the newest tree, and the last of them."""
     manifest = _parsed(join(directory, MANIFEST))
     if not manifest.is_numbered:
-        return manifest
+        return [MANIFEST], manifest
     name = newest_of(list_names(directory) or ())
     if name is None:
         raise SourceMissingError("the database has no version", path=directory, expected="manifest.0000000000000001")
-    return _parsed(join(directory, name))
+    return [MANIFEST, name], _parsed(join(directory, name))
 
 
 def _parsed(path: str) -> Manifest:

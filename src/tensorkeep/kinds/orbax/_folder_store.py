@@ -27,6 +27,11 @@ class FolderStore:
         return FolderStore, self._arguments
 
     @property
+    def file_names(self) -> list[str]:
+        """All files, as paths below the directory."""
+        return list(self._below(self.source.name))
+
+    @property
     def n_keys(self) -> int:
         """How many keys there are at most."""
         return MAX_DATABASE_KEYS
@@ -41,9 +46,12 @@ class FolderStore:
 
     def keys_below(self, name: str) -> Iterator[str]:
         """Yield all keys that begin with a name and a slash."""
-        root = self.source.name
-        for folder, _, files in walk(os.path.join(root, name)):
-            yield from (os.path.relpath(os.path.join(folder, file), root).replace(os.sep, "/") for file in files)
+        return self._below(os.path.join(self.source.name, name))
+
+    def _below(self, directory: str) -> Iterator[str]:
+        for folder, _, files in walk(directory):
+            for file in files:
+                yield os.path.relpath(os.path.join(folder, file), self.source.name).replace(os.sep, "/")
 
     def names_with(self, suffix: str) -> list[str]:
         """Return what is before a suffix in all keys that have it."""

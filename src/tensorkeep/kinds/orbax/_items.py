@@ -46,6 +46,10 @@ class Arrays(Protocol):
     directory: str
     nbytes: int
 
+    @property
+    def file_names(self) -> list[str]:
+        """The files that hold the arrays, as paths below the directory."""
+
     def names(self) -> list[str]:
         """Return the names of all arrays, for old checkpoints without a list of them."""
 
@@ -86,6 +90,11 @@ class OpenedItem(msgspec.Struct, frozen=True):
     layouts: dict[str, ArrayLayout] = {}
     arrays: Arrays | None = None
     custom_metadata: Any = None
+
+    def close(self) -> None:
+        """Close its files."""
+        if self.arrays is not None:
+            self.arrays.close()
 
 
 def open_item(item: Item, options: OpenOptions) -> OpenedItem:

@@ -8,13 +8,13 @@ from contextlib import ExitStack
 from typing import Final
 
 from tensorkeep.errors import FormatError, IntegrityError, UnsafeError, UnsupportedError
-from tensorkeep.kinds.base import Checks, Finding, Kind, Opened, OpenOptions
+from tensorkeep.kinds.base import Checks, Files, Finding, Kind, Opened, OpenOptions
 from tensorkeep.kinds.orbax._checkpoint import OrbaxCheckpoint
-from tensorkeep.kinds.orbax._directory import JSON, MANIFEST, STEP, TREE
+from tensorkeep.kinds.orbax._directory import JSON, MANIFEST, STEP, TEXTS, TREE, names_in
 from tensorkeep.kinds.orbax._items import open_item
-from tensorkeep.kinds.orbax._location import OrbaxLocation, find_orbax, items_of, read_step
+from tensorkeep.kinds.orbax._location import COMMITTED, OrbaxLocation, find_orbax, items_of, read_step
 from tensorkeep.texts import listed
-from tensorkeep.transport import is_remote, join
+from tensorkeep.transport import is_remote, join, split
 
 _ENGINE: Final = "tensorstore"
 
@@ -50,11 +50,28 @@ def _check(where: OrbaxLocation, options: OpenOptions, names: Iterable[str] | No
         return Checks(findings=[finding])
 
 
+def _files(where: OrbaxLocation) -> Files | None:
+    """Return the files of a checkpoint with a single item in a database, whose manifest comes first; else None."""
+    directory = where.directory()
+    (item, *others) = items_of(directory, read_step(directory))
+    if others or MANIFEST not in item.names:
+        return None
+    opened = open_item(item, OpenOptions())
+    names = [*(opened.arrays.file_names if opened.arrays else ()), *({TREE} & item.names)]
+    names += [TEXTS] if opened.texts else []
+    opened.close()
+    below = item.directory[len(directory) :].strip("/")
+    inner = [f"{below}/{name}" if below else name for name in names]
+    outer = [name for name in names_in(directory) if name in {STEP, COMMITTED}]
+    return Files(directory, split(directory.rstrip("/"))[1], (*inner, *outer), opens_alone=False)
+
+
 ORBAX: Final[Kind[OrbaxLocation]] = Kind(
     "an orbax checkpoint",
     find_orbax,
     _open,
     check=_check,
+    files=_files,
     is_converted=True,
     is_gathered=True,
     engines=(_ENGINE,),

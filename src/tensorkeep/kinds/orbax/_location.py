@@ -16,9 +16,9 @@ from tensorkeep.kinds.orbax._directory import JSON, MANIFEST, STEP, TREE, names_
 from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.paths import is_plain_name
 from tensorkeep.texts import listed
-from tensorkeep.transport import exists, is_remote, join, split
+from tensorkeep.transport import exists, is_remote, join, list_names, split
 
-_COMMITTED: Final = "commit_success.txt"
+COMMITTED: Final = "commit_success.txt"
 _UNFINISHED: Final = ".orbax-checkpoint-tmp"
 _LEGACY: Final = "checkpoint"
 
@@ -129,11 +129,11 @@ def read_step(directory: str) -> Step:
     except FormatError as error:
         raise error.with_fields(path=join(directory, STEP)) from None
     unfinished = [name for name in (split(directory.rstrip("/"))[1], *names) if _UNFINISHED in name]
-    if unfinished or (step.is_unfinished and _COMMITTED not in names):
+    if unfinished or (step.is_unfinished and COMMITTED not in names):
         raise IntegrityError(
             "the checkpoint is unfinished: the process that saved it ended first, or is still saving",
             path=directory,
-            expected=f"a commit time in {STEP}, or {_COMMITTED}",
+            expected=f"a commit time in {STEP}, or {COMMITTED}",
             found=unfinished[0] if unfinished else "neither",
             hint="Open an earlier step. Nothing was removed",
         )
@@ -142,10 +142,20 @@ def read_step(directory: str) -> Step:
 
 def items_of(directory: str, step: Step) -> list[Item]:
     """Find the items of a checkpoint; a single one named `default` has no name."""
-    named = step.item_handlers if isinstance(step.item_handlers, dict) and is_remote(directory) else ()
-    found = list(_items(directory, (), frozenset(filter(is_plain_name, named))))
+    is_listed = not is_remote(directory) or list_names(directory) is not None
+    handlers = () if is_listed or not isinstance(step.item_handlers, dict) else step.item_handlers
+    named = frozenset(filter(is_plain_name, handlers)) - _NOT_ITEMS
+    found = list(_items(directory, (), named))
     if not found:
         raise FormatError("there is no tree of arrays in the checkpoint", path=directory, expected=TREE)
+    missing = named - {item.path[0] for item in found if item.path}
+    if missing and found[0].path:
+        raise UnsupportedError(
+            "the server does not list what is in items of the checkpoint",
+            path=directory,
+            found=listed(sorted(missing)),
+            hint="Open one of the others by its own URL, such as " + join(found[0].directory, MANIFEST),
+        )
     if [item.path for item in found] == [("default",)]:
         return [msgspec.structs.replace(found[0], path=())]
     return found
@@ -157,11 +167,13 @@ def _items(directory: str, path: tuple[str, ...], named: frozenset[str] = frozen
     item = Item(path, directory, names)
     if item.is_tree or (path and JSON in names):
         yield item
+    elif path and path[0] in named and exists(join(directory, JSON)):  # where nothing is listed
+        yield Item(path, directory, frozenset({JSON}))
     elif len(path) < _MAX_DEPTH:
-        for name in sorted((names | named) - _NOT_ITEMS):
+        for name in sorted((names | named) - _NOT_ITEMS if not path else names - _NOT_ITEMS):
             inner = join(directory, name)
             if not name.startswith(".") and _may_be_directory(inner, name):
-                yield from _items(inner, (*path, name))
+                yield from _items(inner, (*path, name), named)
 
 
 def _may_be_directory(path: str, name: str) -> bool:

@@ -30,6 +30,11 @@ class StoredArrays:
         self._is_complete = is_complete
         self._suffix = f"/{ARRAY_KEYS[3 if is_zarr3 else 2]}"
 
+    @property
+    def file_names(self) -> list[str]:
+        """The files that hold the arrays, as paths below the directory."""
+        return self._store.file_names
+
     def names(self) -> list[str]:
         """Return the names of all arrays, for old checkpoints without a list of them."""
         return sorted(self._store.names_with(self._suffix))

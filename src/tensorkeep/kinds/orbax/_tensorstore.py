@@ -48,6 +48,11 @@ class TensorstoreArrays:
     def _suffix(self) -> str:
         return f"/{ARRAY_KEYS[3 if self._is_zarr3 else 2]}"
 
+    @property
+    def file_names(self) -> list[str]:
+        """None: tensorstore does not say which files it reads."""
+        return []
+
     def names(self) -> list[str]:
         """Return the names of all arrays, for old checkpoints without a list of them."""
         suffix = self._suffix.encode()

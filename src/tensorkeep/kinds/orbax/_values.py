@@ -42,6 +42,11 @@ class ValueFiles:
         with self._lock:
             return max((file.gap_nbytes for file in self._opened.values()), default=GAP_NBYTES)
 
+    @property
+    def file_names(self) -> list[str]:
+        """The files, as paths below the directory."""
+        return self._names[1:]
+
     def keep(self, inline: bytes) -> None:
         """Set the bytes of the file in memory."""
         self._opened[0] = MemorySource(inline, self.name)
