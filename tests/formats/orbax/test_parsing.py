@@ -118,3 +118,53 @@ def test_any_json_is_a_value_or_an_error_of_ours(value: Any) -> None:
             parse(text.encode())
         except TensorkeepError:
             continue
+
+
+THIRD = {
+    "zarr_format": 3,
+    "shape": [4, 6],
+    "data_type": "float32",
+    "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4, 6]}},
+    "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+    "fill_value": 0.0,
+    "codecs": [
+        {
+            "name": "sharding_indexed",
+            "configuration": {
+                "chunk_shape": [2, 3],
+                "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "zstd"}],
+                "index_codecs": [{"name": "bytes"}, {"name": "crc32c"}],
+                "index_location": "end",
+            },
+        }
+    ],
+}
+SECOND = {
+    "zarr_format": 2,
+    "shape": [4, 6],
+    "chunks": [2, 6],
+    "dtype": "<f4",
+    "compressor": {"id": "zstd", "level": 1},
+    "filters": None,
+    "order": "C",
+    "dimension_separator": ".",
+    "fill_value": None,
+}
+
+
+def places_in(value: Any) -> list[tuple[Any, Any]]:
+    """Return each container in a JSON value with each of its keys."""
+    keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    return [place for key in keys for place in [(value, key), *places_in(value[key])]]
+
+
+@given(st.sampled_from([SECOND, THIRD]), st.integers(0, 100), json_values)
+def test_arrays_described_in_any_way_are_values_or_errors_of_ours(whole: Any, number: int, value: Any) -> None:
+    array = json.loads(json.dumps(whole))
+    places = places_in(array)
+    container, key = places[number % len(places)]
+    container[key] = value
+    try:
+        parse_zarr(json.dumps(array).encode(), is_zarr3=whole is THIRD)
+    except TensorkeepError:
+        return

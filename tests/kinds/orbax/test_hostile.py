@@ -203,3 +203,13 @@ def test_other_compression_names_the_library_that_reads_it(copied: Copied) -> No
         UnsupportedError, match=r"array `rate` has chunks compressed with 'blosc'.*engine=\"tensorstore"
     ):
         opened(path)
+
+
+def test_keys_of_chunks_lead_nowhere_else(copied: Copied) -> None:
+    path = copied("files-2")
+    for separator in ("/../", "/../../../", "", "\0", 7):
+        changed(
+            path / "params.dense/~/w" / ".zarray", lambda array, by=separator: array.update(dimension_separator=by)
+        )
+        with pytest.raises(FormatError):
+            opened(path)

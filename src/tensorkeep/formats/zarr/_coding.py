@@ -86,6 +86,7 @@ def coding_of_version_2(
     dtype: str, order: str, separator: str, compressor: dict[str, Any] | None, filters: Any, fill: Any
 ) -> Coding:
     """Return how chunks are stored that version 2 describes."""
+    _check_separator(separator)
     name = None if compressor is None else str(compressor.get("id"))
     unread = None
     if name not in {None, _ZSTD}:
@@ -106,7 +107,8 @@ def coding_of_version_3(
 ) -> tuple[Coding, tuple[int, ...]]:
     """Return how chunks are stored that version 3 describes, and the shape of those that can be read alone."""
     is_default = keys.name == "default"
-    separator = str(keys.configuration.get("separator", "/" if is_default else "."))
+    separator = keys.configuration.get("separator", "/" if is_default else ".")
+    _check_separator(separator)
     sharding = next((codec for codec in codecs if codec.name == "sharding_indexed"), None)
     if sharding is None:
         shard, inner = None, shape
@@ -127,6 +129,12 @@ def coding_of_version_3(
         unread=_unread(codecs, steps, keys, is_sharded=sharding is not None),
     )
     return coding, inner
+
+
+def _check_separator(separator: Any) -> None:
+    """Refuse what would make other paths of the keys."""
+    if not isinstance(separator, str) or separator not in {".", "/"}:
+        raise FormatError("the keys of chunks are separated by neither . nor /", found=f"{separator!r:.100}")
 
 
 def _sharding(codec: Codec) -> _Sharding:

@@ -139,7 +139,7 @@ def _arrays(item: Item, saved: SavedTree, options: OpenOptions) -> Arrays:
             raise UnsupportedError(
                 "orbax checkpoints with a file for each chunk are read from local directories only",
                 path=item.directory,
-                hint="Copy the whole directory to this machine first",
+                hint="Copy the whole directory to this machine first, or open another item by its own URL",
             )
         store = DatabaseStore(item.directory, options.backend)
         nbytes = store.listed_nbytes
