@@ -15,7 +15,7 @@
 - `pickles/`: PyTorch's pickles: nested data with lazy tensors.
 - `tensorflow/`: checkpoints and SavedModels of TensorFlow.
 - `dcp/`: directories of torch.distributed.checkpoint.
-- `orbax/`: directories of orbax, through tensorstore if the caller names it.
+- `orbax/`: directories of orbax; through tensorstore if the caller names it.
 - `folder`: a directory with a manifest, checked and fetched with every file in it.
 - `registry`: `KINDS`, all kinds in order of preference.
 

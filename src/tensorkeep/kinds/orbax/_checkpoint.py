@@ -58,7 +58,7 @@ class OrbaxCheckpoint(Opened):
 
     @property
     def sources(self) -> Mapping[str, ByteSource]:
-        """Path of each item below the directory to its files, which only tensorstore reads."""
+        """Path of each item below the directory to its files, which have a size and are not read as one."""
         return self._sources
 
     @property

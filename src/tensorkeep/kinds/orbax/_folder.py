@@ -1,4 +1,4 @@
-"""The files of one item as a source that has a name and a size, and is read by tensorstore alone."""
+"""The files of one item as a source that has a name and a size; what reads the arrays opens them."""
 
 from __future__ import annotations
 
@@ -43,4 +43,4 @@ class FolderSource:
         """Do nothing: no file is open."""
 
     def _refuse(self) -> NoReturn:
-        raise UnsupportedError("the bytes of this directory are read by another library", path=self.name)
+        raise UnsupportedError("a directory of files is not read as one", path=self.name)
