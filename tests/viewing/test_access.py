@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import socket
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -165,3 +166,17 @@ def test_a_viewer_that_is_closed_frees_its_port(tmp_path: Path) -> None:
     with Viewer(tmp_path / "a.safetensors", port=port) as second:
         assert urlsplit(second.url).port == port
     Viewer(tmp_path / "a.safetensors", port=port).close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="open files are listed the way Linux has it")
+def test_a_viewer_that_is_closed_closes_its_files(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    tensorkeep.save({"w": np.ones(1)}, path)
+
+    def is_open() -> bool:
+        return str(path) in {os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()}
+
+    with Viewer(path) as viewer:
+        assert is_open()
+    assert viewer.url
+    assert not is_open()

@@ -150,3 +150,8 @@ class Shelf:
             while len(self._open) > _MAX_OPEN:
                 self._open.popitem(last=False)
         return shown
+
+    def close(self) -> None:
+        """Let go of what is open; files close when the last work on them ends."""
+        with self._lock:
+            self._open.clear()

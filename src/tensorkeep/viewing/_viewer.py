@@ -88,13 +88,18 @@ class Viewer(InThread):
         """
         check_aiohttp("view")
         check_port(port)
-        shelf = Shelf(path, other, Options(variant, engine))
+        self._shelf = Shelf(path, other, Options(variant, engine))
         super().__init__(listening_socket(host, port), "tensorkeep-view")
         address, bound = self._socket.getsockname()[:2]
         self.is_local = is_loopback(address)
         token = secrets.token_urlsafe(_TOKEN_NBYTES)
-        self._replies = Replies(shelf, Guard(token, only_local=self.is_local), read_page())
+        self._replies = Replies(self._shelf, Guard(token, only_local=self.is_local), read_page())
         self.url = f"http://{host_of_url(host, address)}:{bound}/{token}/"
+
+    def close(self) -> None:
+        """Stop: what is running is cut, the port is freed, and the files are closed."""
+        super().close()
+        self._shelf.close()
 
     @asynccontextmanager
     async def _serving(self) -> AsyncIterator[None]:
