@@ -64,7 +64,7 @@ def describe(config: Mapping[str, Any], class_name: str | None) -> dict[str, Any
     forms = [state] if (saved := _as_saved(model, state)) is None else [saved, state]
     return {
         "model": cls.__name__,
-        "forms": [_described(form) for form in forms],
+        "forms": [described(form) for form in forms],
         "may_lack": _patterns(model, "_keys_to_ignore_on_load_missing"),
         "may_add": _patterns(model, "_keys_to_ignore_on_load_unexpected"),
         "prefix": cls.base_model_prefix,
@@ -136,7 +136,8 @@ def _as_saved(model: Any, state: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return reverted
 
 
-def _described(state: Mapping[str, Any]) -> dict[str, Any]:
+def described(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the shapes of a state dict, and which of its names are one tensor."""
     tensors = {name: tensor for name, tensor in state.items() if hasattr(tensor, "shape")}
     same: dict[int, list[str]] = {}
     for name, tensor in tensors.items():

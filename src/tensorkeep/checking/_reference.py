@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from time import perf_counter
 from typing import Any, Final, TypeAlias
 
-from tensorkeep.checking._architecture import clean_environment
+from tensorkeep.checking._architecture import clean_environment, described
 from tensorkeep.checking._comparison import Form, Reference
 from tensorkeep.checking._names import Expected, Headers
 from tensorkeep.checking._settings import MAX_CONFIG_NBYTES, Settings, parse_config
@@ -110,14 +110,7 @@ def _of_model(model: Any) -> Reference:
             made = _made_by(model)
     if not hasattr(made, "state_dict"):
         raise TypeError(f"`against` makes a {type(made).__name__}, which has no state_dict")
-    tensors = {name: tensor for name, tensor in made.state_dict(keep_vars=True).items() if hasattr(tensor, "shape")}
-    same: dict[int, list[str]] = {}
-    for name, tensor in tensors.items():
-        same.setdefault(id(tensor), []).append(name)
-    form = Form(
-        {name: Expected("", tuple(tensor.shape)) for name, tensor in tensors.items()},
-        [names for names in same.values() if len(names) > 1],
-    )
+    form = _form_of(described(made.state_dict(keep_vars=True)))
     seconds = perf_counter() - start if made is not model else 0.0
     return Reference(type(made).__name__, [form], seconds=seconds)
 
@@ -155,7 +148,7 @@ def _of_config(path: str, class_name: str | None) -> Reference:
         raise UnsupportedError("no model can be built from this config", path=path, found=answer["refused"])
     return Reference(
         answer["model"],
-        [Form(_shapes(form["tensors"]), form["tied"]) for form in answer["forms"]],
+        [_form_of(form) for form in answer["forms"]],
         [re.compile(pattern) for pattern in answer["may_lack"]],
         [re.compile(pattern) for pattern in answer["may_add"]],
         answer["prefix"],
@@ -187,8 +180,8 @@ def _built(request: Mapping[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def _shapes(tensors: Mapping[str, list[int]]) -> Headers:
-    return {name: Expected("", tuple(shape)) for name, shape in tensors.items()}
+def _form_of(found: Mapping[str, Any]) -> Form:
+    return Form({name: Expected("", tuple(shape)) for name, shape in found["tensors"].items()}, found["tied"])
 
 
 def read_config(path: str) -> bytes:
