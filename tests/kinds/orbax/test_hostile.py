@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -213,3 +214,24 @@ def test_keys_of_chunks_lead_nowhere_else(copied: Copied) -> None:
         )
         with pytest.raises(FormatError):
             opened(path)
+
+
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_very_many_chunks_that_are_not_there_take_no_time(is_complete: bool, copied: Copied) -> None:
+    path = copied("files-3")
+    changed(path / "_METADATA", lambda saved: saved.update(store_array_data_equal_to_fill_value=is_complete))
+
+    def share(array: dict[str, Any]) -> None:
+        array.update(shape=[2**25])
+        array["chunk_grid"]["configuration"]["chunk_shape"] = [2**25]
+        array["codecs"][0]["configuration"]["chunk_shape"] = [1]
+
+    changed(path / "step" / "zarr.json", share)
+    begin = time.process_time()
+    with opened(path) as checkpoint:
+        if is_complete:
+            with pytest.raises(IntegrityError, match="not whole"):
+                checkpoint["step"].load()
+        else:
+            assert not checkpoint["step"][5:].any()
+    assert time.process_time() - begin < 5

@@ -177,7 +177,8 @@ class _Places(Mapping[tuple[int, ...], StoredChunk]):
         n_values = prod(-(-extent // step) for extent, step in zip(layout.shape, outer, strict=True))
         if is_complete and n_values > store.n_keys:
             raise self._missing(f"{n_values:,} chunks")
-        self._n_stored = min(prod(self._extents), prod(self._per_shard) * store.n_keys)
+        n_places = prod(self._extents)
+        self._n_stored = n_places if is_complete else min(n_places, store.n_keys)
 
     def __len__(self) -> int:
         return self._n_stored
