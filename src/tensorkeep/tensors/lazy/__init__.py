@@ -24,6 +24,7 @@ from tensorkeep.tensors.lazy._computed import Scope, computed_tensor
 from tensorkeep.tensors.lazy._elements import numeric, stored_bytes
 from tensorkeep.tensors.lazy._explain import MemoryUse, explain
 from tensorkeep.tensors.lazy._html import tensors_html
+from tensorkeep.tensors.lazy._joined_plan import joined_plan
 from tensorkeep.tensors.lazy._lazy import LazyTensor
 from tensorkeep.tensors.lazy._mapping import LazyTensors, TensorView
 from tensorkeep.tensors.lazy._name_patterns import (
@@ -55,6 +56,7 @@ __all__ = [
     "combine_each",
     "computed_tensor",
     "explain",
+    "joined_plan",
     "load_sharing",
     "load_together",
     "load_with_progress",

@@ -1,0 +1,20 @@
+"""Quantized tensors as checkpoints store them: which they are, what their numbers are, and what is wrong with them.
+
+- `_record`: `QuantizedTensor`, `LayoutFinding` and `Layouts`. Pure.
+- `_numbers`: packed bits to numbers. Pure.
+- `_blocks`: blocks of elements that share a scale. Pure.
+- `_patterns`: which modules the patterns of a configuration name. Pure.
+- `_config`: what `config.json` and `hf_quant_config.json` say. Pure.
+- `_settings`: what these say of each module. Pure.
+- `layouts/`: the ways to store quantized tensors, one file for each family. Pure.
+- `_recognize`: quantized tensors from headers and configurations. Pure.
+- `_read`: `layouts`.
+- `_reader`: computes the numbers of a tensor from the parts of others.
+- `_dequantize`: `dequantize`.
+"""
+
+from tensorkeep.quantized._dequantize import dequantize
+from tensorkeep.quantized._read import layouts
+from tensorkeep.quantized._record import LayoutFinding, Layouts, QuantizedTensor
+
+__all__ = ["LayoutFinding", "Layouts", "QuantizedTensor", "dequantize", "layouts"]

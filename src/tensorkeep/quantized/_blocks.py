@@ -1,0 +1,105 @@
+"""Blocks of elements that share a scale: which scales a part of a tensor needs, and one for each element. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil, prod
+from typing import TypeAlias
+
+import numpy as np
+
+from tensorkeep.quantized._numbers import Array
+from tensorkeep.quantized._record import Stored, wrong
+
+Box: TypeAlias = tuple[range, ...]
+"""A part of a tensor: positions along each dimension, all next to each other."""
+
+
+def block_of(
+    name: str,
+    shape: tuple[int, ...],
+    scale: Stored,
+    parts: Mapping[str, str],
+    *,
+    declared: tuple[int, ...] | None = None,
+) -> tuple[int, ...]:
+    """Return how many elements along each dimension share a scale, from the shapes of both.
+
+    `declared` is what the configuration says of the last dimensions, which matters only if it divides none exactly.
+    """
+    grid = grid_of(shape, scale.shape)
+    if grid is not None:
+        block = tuple(map(_extent, shape, grid, _from_the_end(declared, len(shape))))
+        if all(extent and ceil(whole / extent) == n for whole, extent, n in zip(shape, block, grid, strict=True)):
+            return block
+    raise wrong(
+        name,
+        "has scales that do not fit its shape",
+        parts,
+        expected=f"blocks of {list(shape)}",
+        found=str(scale) + (f", and a block of {list(declared)} in the configuration" if declared else ""),
+    )
+
+
+def grid_of(shape: tuple[int, ...], scales: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return how many blocks there are along each dimension; None if scales of this shape are not for that shape."""
+    if prod(scales) == 1:
+        return (1,) * len(shape)
+    if len(scales) == len(shape):
+        return scales
+    if len(scales) < len(shape) and scales == shape[: len(scales)]:  # one for each row, or for each matrix
+        return (*scales, *(1,) * (len(shape) - len(scales)))
+    return None
+
+
+def _extent(whole: int, n: int, declared: int | None) -> int:
+    """Return the extent of blocks of which `n` cover a dimension; 0 if no extent does."""
+    if n < 1 or n > whole:
+        return 0
+    if n in {1, whole}:
+        return whole // n
+    if declared and ceil(whole / declared) == n:
+        return declared
+    if whole % n == 0:
+        return whole // n
+    power = 1 << (ceil(whole / n) - 1).bit_length()  # the last block is not whole: blocks are powers of two then
+    return power if ceil(whole / power) == n else 0
+
+
+def _from_the_end(declared: tuple[int, ...] | None, ndim: int) -> tuple[int | None, ...]:
+    given = (declared or ())[-ndim:]
+    return (*(None,) * (ndim - len(given)), *given)
+
+
+def scales_at(box: Box, block: tuple[int, ...], shape: tuple[int, ...], stored: tuple[int, ...]) -> tuple[slice, ...]:
+    """Return the index of the stored scales that a part of the tensor needs."""
+    if prod(stored) == 1:
+        return (slice(None),) * len(stored)
+    cut = tuple(
+        slice(axis.start // extent, ceil(axis.stop / extent)) for axis, extent in zip(box, block, strict=True)
+    )
+    return cut[: len(stored)] if len(stored) < len(shape) else cut
+
+
+def spread(scales: Array, box: Box, block: tuple[int, ...]) -> Array:
+    """Return scales that can be multiplied with the elements of a part: one for each, or for whole dimensions."""
+    if scales.size == 1:
+        return scales.reshape(())
+    scales = scales.reshape(*scales.shape, *(1,) * (len(box) - scales.ndim))
+    for axis, (places, extent) in enumerate(zip(box, block, strict=True)):
+        if scales.shape[axis] > 1 and extent > 1:
+            of_each = np.arange(places.start, places.stop) // extent - places.start // extent
+            scales = scales.take(of_each, axis=axis)
+    return scales
+
+
+def scaled(values: Array, scales: Array, box: Box, block: tuple[int, ...]) -> Array:
+    """Multiply the elements of a part with their scales, in place."""
+    last, extent = box[-1], block[-1]
+    if scales.size > 1 and extent > 1 and not last.start % extent and not len(last) % extent:
+        rows = spread(scales.reshape(*scales.shape, *(1,) * (len(box) - scales.ndim)), box[:-1], block[:-1])
+        grouped = values.reshape(*values.shape[:-1], -1, extent)
+        grouped *= rows[..., None]
+        return values
+    values *= spread(scales, box, block)
+    return values

@@ -1,0 +1,79 @@
+"""Views of checkpoints whose quantized tensors are numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+from tensorkeep.dtypes import DType
+from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import FormatError, UnsupportedError
+from tensorkeep.quantized._read import layouts
+from tensorkeep.quantized._reader import NumbersReader
+from tensorkeep.quantized._record import Layouts, QuantizedTensor
+from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView
+from tensorkeep.tensors.readers import cast_target
+
+
+def dequantize(tensors: LazyTensors, dtype: Any = "bf16", *, config: Mapping[str, Any] | None = None) -> TensorView:
+    """Return a view in which quantized tensors are plain ones, computed when they are read.
+
+        with tensorkeep.open("model-gptq/") as file:
+            plain = tensorkeep.quantized.dequantize(file)
+            plain["model.layers.0.mlp.up_proj.weight"][:10]
+            tensorkeep.save_checkpoint(plain, "model-bf16/")
+
+    Numbers are computed in F32 and rounded once. They equal those of the libraries that write the layouts, in the
+    dtype in which these compute them; see `layouts` for which layouts are known.
+
+    Args:
+        tensors: An open file, checkpoint or view, opened for any array library.
+        dtype: The dtype of the numbers, one that `LazyTensor.cast` accepts.
+        config: The content of `config.json`; None reads it beside the checkpoint.
+
+    Returns:
+        A view with the names of a plain checkpoint, in the same order: a weight takes the place of the first tensor
+        that it is stored in, and scales, zero points and the like are gone. Others stay as they are.
+
+    Raises:
+        DtypeError: If there is no such dtype, or the blocks of a tensor have no numbers.
+        FormatError: If a part of a quantized tensor is missing or does not fit; or a configuration is no JSON object.
+        UnsupportedError: If a layout is recognized, and its numbers are not known here.
+        TransportError: If a file cannot be read.
+    """
+    target = cast_target(dtype)
+    found = layouts(tensors, config)
+    for finding in found.broken.values():
+        error = UnsupportedError if finding.kind == "unsupported" else FormatError
+        raise error(
+            finding.message, path=tensors.path, tensor=finding.tensor, expected=finding.expected, found=finding.found
+        )
+    views = {name: numbers_of(tensors, quantized, target) for name, quantized in found.tensors.items()}
+    metadata = tensors.metadata if tensors.has_metadata else None
+    state = None if found.tensors else tensors.state
+    return TensorView(_in_order(tensors, found, views), path=tensors.path, metadata=metadata, state=state)
+
+
+def numbers_of(tensors: LazyTensors, quantized: QuantizedTensor, dtype: DType) -> LazyTensor:
+    """Return the numbers of a quantized tensor as a lazy one."""
+    data = tensors[quantized.parts["data"]]
+    if quantized.layout == "gguf":
+        return data.dequantize(dtype.name)
+    parts = {role: tensors[name].with_framework("numpy") for role, name in quantized.parts.items()}
+    reader = NumbersReader(quantized, parts, dtype, data.reader)
+    entry = TensorEntry(dtype.name, quantized.shape, (0, dtype.nbytes(prod(quantized.shape))))
+    return LazyTensor(quantized.name, entry, reader, library=data.library)
+
+
+def _in_order(tensors: LazyTensors, found: Layouts, views: Mapping[str, LazyTensor]) -> dict[str, LazyTensor]:
+    """Put each tensor in the place of the first of its parts."""
+    whole_of = {part: name for name, quantized in found.tensors.items() for part in quantized.parts.values()}
+    ordered: dict[str, LazyTensor] = {}
+    for stored, lazy in tensors.items():
+        name = whole_of.get(stored)
+        if name is None:
+            ordered[stored] = lazy
+        else:
+            ordered.setdefault(name, views[name])
+    return ordered

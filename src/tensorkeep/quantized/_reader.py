@@ -1,0 +1,184 @@
+"""A reader of a quantized tensor's numbers, computed from the parts of stored tensors that a selection needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from math import prod
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from tensorkeep.arrays import DenseArrays, StreamedTensor, TensorToWrite, adapter_for, pieces, tensor_to_write
+from tensorkeep.arrays.elements import known_dtype, within_numpys_limits
+from tensorkeep.buffers import Buffer
+from tensorkeep.dtypes import DType
+from tensorkeep.entries import TensorEntry
+from tensorkeep.parallel import parallel_for_each
+from tensorkeep.quantized._blocks import Box
+from tensorkeep.quantized._numbers import Array
+from tensorkeep.quantized._record import QuantizedTensor
+from tensorkeep.quantized.layouts import BY_NAME
+from tensorkeep.tensors import LazyTensor, parse_index
+from tensorkeep.tensors.indexing import Selection, cover_run
+from tensorkeep.tensors.lazy import joined_plan
+from tensorkeep.tensors.readers import Planned, Reader
+
+_BOX_LENGTH: Final = 2**19
+"""Numbers that one thread computes at once: 2 MB of F32, and about as much to compute them in."""
+
+_PIECE_NBYTES: Final = 2**24
+"""Bytes of F32 that are streamed at once."""
+
+_RUN_LENGTH: Final = 2**22
+_N_THREADS: Final = 8
+
+
+class NumbersReader(msgspec.Struct, frozen=True, eq=False):
+    """Reads one tensor.
+
+    Attributes:
+        tensor: What is known of it.
+        parts: Role to stored tensor, of NumPy.
+        dtype: The dtype of the numbers, which are computed in F32.
+        like: A reader of the library and device of the tensors that are read.
+    """
+
+    tensor: QuantizedTensor
+    parts: Mapping[str, LazyTensor]
+    dtype: DType
+    like: Reader
+
+    @property
+    def cast_to(self) -> None:
+        """None: tensors have the dtype of their entry."""
+
+    @property
+    def source(self) -> None:
+        """None: the numbers are in no file."""
+
+    @property
+    def adapter(self) -> DenseArrays:
+        """The array library."""
+        return self.like.adapter
+
+    def with_framework(self, framework: str, device: Any = "cpu") -> NumbersReader:
+        """Return the same reader for another array library."""
+        return msgspec.structs.replace(self, like=self.like.with_framework(framework, device))
+
+    def span_of(self, entry: TensorEntry) -> None:
+        """Return None: the numbers are in no file."""
+
+    def read(self, name: str, entry: TensorEntry, selection: Selection) -> Any:
+        """Compute a part of the tensor."""
+        with within_numpys_limits(name, entry.shape):
+            return self.adapter.from_elements(selection.apply(self._block(selection)), self.dtype)
+
+    def read_run(self, name: str, entry: TensorEntry, start: int, stop: int) -> Any:
+        """Compute a run of elements."""
+        elements = np.empty(stop - start, self.dtype.bits_name)
+        done = 0
+        with within_numpys_limits(name, entry.shape):
+            for index, first, last in cover_run(start, stop, entry.shape):
+                selection = parse_index(index, entry.shape)
+                block = selection.apply(self._block(selection)).reshape(-1)
+                elements[done : done + last - first] = block[first:last]
+                done += last - first
+        return self.adapter.from_elements(elements, self.dtype)
+
+    def run_length(self, entry: TensorEntry) -> int:
+        """Return how many elements each `read_run` should compute: whole rows."""
+        row = max(prod(entry.shape[1:]), 1)
+        return max(_RUN_LENGTH // row * row, min(row, _RUN_LENGTH))
+
+    def plan(self, entry: TensorEntry, selection: Selection) -> Planned:
+        """Return what computing a part of the tensor would read."""
+        if selection.n_elements == prod(entry.shape):
+            return joined_plan(
+                lazy.reader.plan(lazy.entry, parse_index(..., lazy.shape)) for lazy in self.parts.values()
+            )
+        planned: list[Planned] = []
+        decode = BY_NAME[self.tensor.layout].decode
+        for part in _parts(selection):
+            decode(self.tensor, partial(self._planned, planned), part.box)
+        return joined_plan(planned)
+
+    def _planned(self, planned: list[Planned], role: str, index: Any) -> Array:
+        """Note what would be read, and return zeros for it."""
+        lazy = self.parts[role]
+        selection = parse_index(index, lazy.shape)
+        planned.append(lazy.reader.plan(lazy.entry, selection))
+        return selection.apply(np.zeros(selection.block_shape, known_dtype(lazy.name, lazy.entry).bits_name))
+
+    def load(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
+        """Compute the whole tensor."""
+        return {name: self.read(name, entry, parse_index(..., entry.shape)) for name, entry in entries.items()}
+
+    def view(self, name: str, entry: TensorEntry) -> None:
+        """Return None: the numbers are in no file."""
+
+    def place(self, tensor: Any) -> Any:
+        """Move a tensor to the device."""
+        return self.adapter.place({"": tensor})[""]
+
+    def tensor_to_write(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> TensorToWrite:  # noqa: ARG002
+        """Describe the tensor for writing; it is computed piece by piece."""
+        return StreamedTensor(self.dtype, entry.shape, entry.nbytes, partial(self._buffers, name, entry))
+
+    def _buffers(self, name: str, entry: TensorEntry) -> Iterator[Buffer]:
+        reader = self.with_framework("numpy")
+        for index in pieces(entry.shape, 4, _PIECE_NBYTES):
+            yield from tensor_to_write(reader.read(name, entry, parse_index(index, entry.shape)), name).buffers()
+
+    def _block(self, selection: Selection) -> Array:
+        """Return the block of a selection, of dtype `bits_name`."""
+        block = np.empty(selection.block_shape, self.dtype.bits_name)
+        if block.size:
+            parts = list(_parts(selection))
+            parallel_for_each(parts, partial(self._put, block), n_threads=_N_THREADS if len(parts) > 1 else 1)
+        return block
+
+    def _put(self, block: Array, part: _Part) -> None:
+        """Compute one part of a block."""
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            values = BY_NAME[self.tensor.layout].decode(self.tensor, self._take, part.box)
+            numbers = adapter_for("numpy").cast(np.ascontiguousarray(values[part.within]), self.dtype)
+        block[part.into] = numbers.view(block.dtype)
+
+    def _take(self, role: str, index: Any) -> Array:
+        taken: Array = self.parts[role][index]
+        return taken
+
+
+class _Part(msgspec.Struct, frozen=True):
+    """A part of a selection.
+
+    Attributes:
+        box: The elements to compute.
+        within: Those of them that are selected.
+        into: Their place in the block.
+    """
+
+    box: Box
+    within: tuple[Any, ...]
+    into: tuple[slice, ...]
+
+
+def _parts(selection: Selection) -> Iterator[_Part]:
+    """Cut a selection into parts that are computed at once, halving the first dimensions of larger ones."""
+    left = [tuple(range(len(axis)) for axis in selection.axes)]
+    while left:
+        places = left.pop()
+        chosen = [axis[one.start : one.stop] for axis, one in zip(selection.axes, places, strict=True)]
+        box = tuple(range(int(axis[0]), int(axis[-1]) + 1) for axis in chosen)
+        long = next((number for number, axis in enumerate(chosen) if len(axis) > 1), None)
+        if prod(map(len, box)) > _BOX_LENGTH and long is not None:
+            middle = places[long].start + len(places[long]) // 2
+            halves = range(places[long].start, middle), range(middle, places[long].stop)
+            left += [(*places[:long], half, *places[long + 1 :]) for half in reversed(halves)]
+            continue
+        within = np.ix_(*(np.asarray(axis) - one.start for axis, one in zip(chosen, box, strict=True)))
+        is_whole = all(len(axis) == len(one) for axis, one in zip(chosen, box, strict=True))
+        into = tuple(slice(one.start, one.stop) for one in places)
+        yield _Part(box, (...,) if is_whole else within, into)

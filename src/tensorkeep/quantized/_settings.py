@@ -1,0 +1,76 @@
+"""What a configuration says of each module. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tensorkeep.quantized._config import Group, QuantConfig
+from tensorkeep.quantized._patterns import Patterns
+from tensorkeep.quantized._record import LayoutFinding
+
+
+class Settings:
+    """A configuration whose patterns are ready to be matched.
+
+    Args:
+        config: The configuration.
+        notes: Name to value of the small tensors that say shapes.
+
+    Attributes:
+        config: The configuration.
+        notes: Name to value of the small tensors that say shapes.
+    """
+
+    def __init__(self, config: QuantConfig, notes: Mapping[str, Any]) -> None:
+        self.config = config
+        self.notes = notes
+        self._of_target = [(group, target) for group in config.groups for target in group.targets]
+        self._targets = Patterns(target for _, target in self._of_target)
+        self._classes = [group for group in config.groups if any(map(_is_class, group.targets))]
+        self._ignored = Patterns(config.ignored, is_glob=config.is_glob)
+        self._skipped = frozenset(config.skipped)
+        self._overlaps: dict[tuple[str, ...], list[str]] = {}
+
+    @property
+    def block(self) -> tuple[int, ...] | None:
+        """Extents of blocks, if the configuration has them for all modules."""
+        return self.config.block
+
+    def group_of(self, module: str) -> Group | None:
+        """Return the group that a module is in: the first that names it, or else its class."""
+        named = list(dict.fromkeys(self._of_target[number][0] for number in self._targets.matching(module)))
+        groups = named or self._classes
+        if len({group.scheme for group in groups}) > 1:
+            self._overlaps.setdefault(tuple(group.name for group in groups), []).append(module)
+        return groups[0] if groups else None
+
+    def ignores(self, module: str) -> str | None:
+        """Return what leaves a module out; None if nothing does."""
+        matching = self._ignored.matching(module)
+        if matching:
+            return self._ignored.texts[matching[0]]
+        if self._skipped:
+            words = module.split(".")
+            ends = (".".join(words[start:stop]) for start in range(len(words)) for stop in range(start, len(words)))
+            return next((part for part in (*ends, module, words[-1]) if part in self._skipped), None)
+        return None
+
+    def overlaps(self) -> Iterator[LayoutFinding]:
+        """Give the groups that named the same module and differ, as far as modules were looked up."""
+        for names, modules in self._overlaps.items():
+            yield LayoutFinding(
+                "overlap",
+                f"groups {' and '.join(names)} of the configuration name the same modules and differ",
+                found=f"`{modules[0]}`" + (f" and {len(modules) - 1:,} more" if len(modules) > 1 else ""),
+            )
+
+
+def _is_class(target: str) -> bool:
+    """Say whether a target is a class of modules: modules that are not in others have names like `lm_head`."""
+    return target.isidentifier() and target[0].isupper()
+
+
+def module_of(name: str) -> str:
+    """Return the module that a tensor is in."""
+    return name.rpartition(".")[0]

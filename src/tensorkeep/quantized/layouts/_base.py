@@ -1,0 +1,50 @@
+"""The interface of a layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from tensorkeep.quantized._blocks import Box
+from tensorkeep.quantized._numbers import Array, Floats
+from tensorkeep.quantized._record import Headers, QuantizedTensor
+from tensorkeep.quantized._settings import Settings
+
+Take: TypeAlias = Callable[..., Array]
+"""Reads a part of a stored tensor: takes its role and an index, and returns elements as NumPy knows them."""
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """One way to store quantized tensors.
+
+    Attributes:
+        names: What its tensors say as their `layout`.
+        endings: How the stored tensors end that it is recognized by.
+        recognize: Takes the stored name without that ending, all headers and the settings; returns the tensor, or
+            None if it is stored in another way. Raises `ContradictionError`.
+        decode: Takes a tensor, a way to read its parts, and a part of it, and returns the numbers of that part.
+        dtypes: Dtypes of tensors that it is recognized by, whatever their names.
+    """
+
+    names: tuple[str, ...]
+    endings: tuple[str, ...]
+    recognize: Callable[[str, Headers, Settings], QuantizedTensor | None]
+    decode: Callable[[QuantizedTensor, Take, Box], Floats]
+    dtypes: frozenset[str] = frozenset()
+
+
+def widened(places: range, step: int) -> range:
+    """Return the whole runs of `step` positions that hold some."""
+    return range(places.start // step * step, -(-places.stop // step) * step)
+
+
+def cut(places: range, within: range) -> slice:
+    """Return where positions are within others."""
+    return slice(places.start - within.start, places.stop - within.start)
+
+
+def whole(value: Any) -> int | None:
+    """Return a number of a configuration if it can be a size."""
+    return value if type(value) is int and value > 0 else None

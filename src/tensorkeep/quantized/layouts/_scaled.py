@@ -1,0 +1,138 @@
+"""Numbers of eight bits with scales: compressed-tensors, ModelOpt, DeepSeek's blocks, LLM.int8() and others. Pure.
+
+The scale of an `F8` or `I8` tensor has the same name and `_scale`, or `_scale_inv`, by which DeepSeek means the same:
+both are multiplied. One scale may be for the whole, for a row, or for a block.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from tensorkeep.quantized._blocks import Box, block_of, scaled, scales_at, spread
+from tensorkeep.quantized._numbers import Array, Floats, numbers, powers_of_two
+from tensorkeep.quantized._record import Headers, QuantizedTensor, Stored, parts_of, wrong
+from tensorkeep.quantized._settings import Settings, module_of
+from tensorkeep.quantized.layouts._base import Layout, Take
+
+_FORMS: Final = {"I8": "int", "F8_E4M3": "e4m3", "F8_E5M2": "e5m2", "F8_E4M3FNUZ": "e4m3", "F8_E5M2FNUZ": "e5m2"}
+_SCALES: Final = frozenset(("F64", "F32", "F16", "BF16", "F8_E8M0", "U8"))
+_SCALING_METHODS: Final = frozenset(("fp8", "fbgemm_fp8", "modelopt", "compressed-tensors"))
+"""Methods by which each tensor of these dtypes has scales."""
+
+_DEEPSEEKS_BLOCK: Final = (128, 128)
+_PER_127: Final = np.float32(7.874015718698502e-3)
+"""What bitsandbytes multiplies with where others divide by 127."""
+
+
+def _recognize(name: str, headers: Headers, settings: Settings) -> QuantizedTensor | None:
+    data, module = headers[name], module_of(name)
+    parts = parts_of(headers, _candidates(name, module))
+    if len(data.shape) < 2:
+        return None
+    if "scales" not in parts:
+        if settings.config.method not in _SCALING_METHODS or settings.ignores(module):
+            return None
+        raise wrong(name, "has no scales", parts, kind="missing", expected=f"`{name}_scale`", found=str(data))
+    if f"{name}_scale" in headers and f"{name}_scale_inv" in headers:
+        raise wrong(
+            name, "has a scale and its reciprocal", parts, kind="reciprocal", found="`_scale` and `_scale_inv`"
+        )
+    scales = headers[parts["scales"]]
+    if scales.dtype not in _SCALES:
+        raise wrong(
+            name, "has scales that are no numbers", parts, expected="floating-point numbers", found=str(scales)
+        )
+    group = settings.group_of(module)
+    declared = settings.block or (group and (group.block or (group.group_size and (1, group.group_size)))) or None
+    is_inverse = parts["scales"].endswith("_scale_inv")
+    block = block_of(name, data.shape, scales, parts, declared=declared or (_DEEPSEEKS_BLOCK if is_inverse else None))
+    if "zeros" in parts and headers[parts["zeros"]].shape != scales.shape:
+        raise wrong(
+            name,
+            "has zero points that do not fit its scales",
+            parts,
+            expected=str(list(scales.shape)),
+            found=str(headers[parts["zeros"]]),
+        )
+    if parts["scales"] == f"{module}.SCB":
+        _check_order(name, parts, settings)
+    layout = _layout(parts["scales"], data, scales, settings)
+    notes = {"scales": scales.shape, "dtype": data.dtype, "scale_dtype": scales.dtype}
+    return QuantizedTensor(name, layout, data.shape, 8, _FORMS[data.dtype], block, parts, notes)
+
+
+def _candidates(name: str, module: str) -> list[tuple[str, str]]:
+    own = "input_scale" if name == f"{module}.weight" else f"{name}_input_scale"
+    return [
+        ("data", name),
+        ("scales", f"{name}_scale"),
+        ("scales", f"{name}_scale_inv"),
+        ("zeros", f"{name}_zero_point"),
+        *(
+            [("scales", f"{module}.SCB"), ("format", f"{module}.weight_format"), ("scales", f"{module}.scale_weight")]
+            if name == f"{module}.weight"
+            else []
+        ),
+        ("input_scale", f"{module}.{own}" if own == "input_scale" and module else own),
+        ("input_zeros", f"{module}.input_zero_point" if name == f"{module}.weight" else f"{name}_input_zero_point"),
+    ]
+
+
+def _layout(scale_name: str, data: Stored, scales: Stored, settings: Settings) -> str:
+    if scale_name.endswith(".SCB"):
+        return "bitsandbytes-int8"
+    if scale_name.endswith("_scale_inv"):
+        return "block-fp8"
+    if scale_name.endswith(".scale_weight"):
+        return "scaled-fp8"
+    if scales.dtype in {"U8", "F8_E8M0"}:
+        return "mxfp8-quantized"
+    if data.dtype == "I8":
+        return "int-quantized"
+    return "modelopt-fp8" if settings.config.method == "modelopt" else "float-quantized"
+
+
+def _check_order(name: str, parts: dict[str, str], settings: Settings) -> None:
+    """Refuse the orders in which old GPUs wanted LLM.int8()."""
+    number = settings.notes.get(parts.get("format", ""), [0])
+    if number and number[0]:
+        raise wrong(
+            name,
+            "is in an order for old GPUs",
+            parts,
+            kind="unsupported",
+            expected="0, by rows",
+            found=f"{number[0]}",
+        )
+
+
+def _decode(tensor: QuantizedTensor, take: Take, box: Box) -> Floats:
+    values = numbers(take("data", tuple(slice(axis.start, axis.stop) for axis in box)), tensor.notes["dtype"])
+    at = scales_at(box, tensor.block, tensor.shape, tensor.notes["scales"])
+    if "zeros" in tensor.parts:
+        values -= spread(take("zeros", at).astype(np.float32), box, tensor.block)
+    values = scaled(values, _multipliers(take("scales", at), tensor.notes["scale_dtype"]), box, tensor.block)
+    return values * _PER_127 if tensor.layout == "bitsandbytes-int8" else values
+
+
+def _multipliers(scales: Array, dtype: str) -> Floats:
+    return powers_of_two(scales) if dtype == "U8" else numbers(scales, dtype)
+
+
+SCALED = Layout(
+    (
+        "float-quantized",
+        "int-quantized",
+        "mxfp8-quantized",
+        "modelopt-fp8",
+        "block-fp8",
+        "scaled-fp8",
+        "bitsandbytes-int8",
+    ),
+    (),
+    _recognize,
+    _decode,
+    frozenset(_FORMS),
+)

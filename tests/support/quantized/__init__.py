@@ -1,0 +1,1 @@
+"""Quantized checkpoints, written by the libraries that quantize."""
