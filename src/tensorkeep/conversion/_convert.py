@@ -213,6 +213,7 @@ def convert(
             limits=limits,
             is_shared=share_views,
             engine=engine,
+            dequantize=dequantize,
         )
 
         def refuse_loss(new: Collection[str] = ()) -> None:

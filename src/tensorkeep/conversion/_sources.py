@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Final
+from operator import is_
+from typing import Any, Final
 
 import msgspec
 
@@ -18,6 +19,7 @@ from tensorkeep.formats.pickles import PickleLimits
 from tensorkeep.kinds import LeftOut, Opened, OpenOptions, Place, StoredView
 from tensorkeep.kinds.pickles import lazy_array
 from tensorkeep.kinds.registry import find_kind
+from tensorkeep.quantized import part_names, with_numbers
 from tensorkeep.tensors import LazyTensors, TensorView
 from tensorkeep.texts import counted, listed
 from tensorkeep.transport import is_directory, listing_cache
@@ -48,6 +50,7 @@ class Sources:
         limits: PickleLimits,
         is_shared: bool,
         engine: str | None = None,
+        dequantize: Any = None,
     ) -> None:
         self._drop_unknown = drop_unknown
         self._paths = paths
@@ -64,7 +67,9 @@ class Sources:
             for source in self.opened:
                 self._look_into(source)
             read = self.opened if is_shared else [source.unmapped(files) for source in self.opened]
-            self._tensors = concatenate(read)
+            numbers = read if dequantize is None else [with_numbers(each, dequantize) for each in read]
+            self._tensors = concatenate(numbers)
+            self._is_as_stored = all(map(is_, read, numbers))
 
     def _open(
         self, path: str, variant: str | None, files: ExitStack, limits: PickleLimits, engine: str | None
@@ -106,6 +111,11 @@ class Sources:
             found[f"{unknown.path}:{unknown.name}" if unknown.name in found else unknown.name] = unknown.what
         return found | self._loose
 
+    def stored_names(self, names: Iterable[str]) -> Iterator[str]:
+        """Give the names of the stored tensors that some are computed from, or are."""
+        for name in names:
+            yield from part_names(self._tensors[name]) if name in self._tensors else (name,)
+
     def wanted(self, rewrite: RewriteOptions, *, with_tree: bool = True) -> LazyTensors:
         """Return the selected tensors, with the tree if it is converted too."""
         if not len(self._tensors):
@@ -124,7 +134,7 @@ class Sources:
     def _with_state(self) -> LazyTensors:
         """Return all tensors, with the tree if a single source holds a nested value."""
         source = self.opened[0]
-        data = source.nested() if len(self.opened) == 1 else None
+        data = source.nested() if len(self.opened) == 1 and self._is_as_stored else None
         if data is None:
             return self._tensors
         named = named_state(data, self._tensors)

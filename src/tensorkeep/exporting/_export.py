@@ -155,6 +155,7 @@ def export(
             limits=limits,
             is_shared=False,
             engine=engine,
+            dequantize=dequantize,
         )
         wanted = sources.wanted(rewrite, with_tree=False)
         new = transform(wanted, rewrite)
@@ -260,7 +261,11 @@ class _Job:
     def run(self, sources: Sources, wanted: LazyTensors, progress: Progress | None) -> None:
         """Check the source, write all files, compare them with it, and publish them."""
         source = sources.opened[0]
-        checks = source.checks([name for name in wanted if name in source]).checks if self._check else []
+        checks = (
+            source.checks([name for name in sources.stored_names(wanted) if name in source]).checks
+            if self._check
+            else []
+        )
         nbytes = sum(tensor.nbytes for tensor in self._tensors.values())
         n_checked = sum(len(check.span) for check in checks)
         n_passes = 1 + self._check + self._target.is_sent

@@ -13,8 +13,8 @@
 - `_dequantize`: `dequantize`.
 """
 
-from tensorkeep.quantized._dequantize import dequantize
+from tensorkeep.quantized._dequantize import dequantize, part_names, with_numbers
 from tensorkeep.quantized._read import layouts
 from tensorkeep.quantized._record import LayoutFinding, Layouts, QuantizedTensor
 
-__all__ = ["LayoutFinding", "Layouts", "QuantizedTensor", "dequantize", "layouts"]
+__all__ = ["LayoutFinding", "Layouts", "QuantizedTensor", "dequantize", "layouts", "part_names", "with_numbers"]

@@ -12,6 +12,7 @@ from tensorkeep.errors import FormatError, UnsupportedError
 from tensorkeep.quantized._read import layouts
 from tensorkeep.quantized._reader import NumbersReader
 from tensorkeep.quantized._record import Layouts, QuantizedTensor
+from tensorkeep.quantized.layouts import BY_NAME
 from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView
 from tensorkeep.tensors.readers import cast_target
 
@@ -42,6 +43,11 @@ def dequantize(tensors: LazyTensors, dtype: Any = "bf16", *, config: Mapping[str
         UnsupportedError: If a layout is recognized, and its numbers are not known here.
         TransportError: If a file cannot be read.
     """
+    return with_numbers(tensors, dtype, config).dequantize(dtype)
+
+
+def with_numbers(tensors: LazyTensors, dtype: Any, config: Mapping[str, Any] | None = None) -> LazyTensors:
+    """Do as `dequantize` but for ggml's blocks, which are tensors by themselves; return the same if there are no others."""
     target = cast_target(dtype)
     found = layouts(tensors, config)
     for finding in found.broken.values():
@@ -49,17 +55,26 @@ def dequantize(tensors: LazyTensors, dtype: Any = "bf16", *, config: Mapping[str
         raise error(
             finding.message, path=tensors.path, tensor=finding.tensor, expected=finding.expected, found=finding.found
         )
-    views = {name: numbers_of(tensors, quantized, target) for name, quantized in found.tensors.items()}
+    views = {
+        name: _numbers_of(tensors, quantized, target)
+        for name, quantized in found.tensors.items()
+        if quantized.layout in BY_NAME
+    }
+    if not views:
+        return tensors
     metadata = tensors.metadata if tensors.has_metadata else None
-    state = None if found.tensors else tensors.state
-    return TensorView(_in_order(tensors, found, views), path=tensors.path, metadata=metadata, state=state)
+    return TensorView(_in_order(tensors, found, views), path=tensors.path, metadata=metadata)
 
 
-def numbers_of(tensors: LazyTensors, quantized: QuantizedTensor, dtype: DType) -> LazyTensor:
+def part_names(lazy: LazyTensor) -> tuple[str, ...]:
+    """Return the names of the stored tensors that a lazy one is computed from, its own if it is stored."""
+    reader = lazy.reader
+    return tuple(part.name for part in reader.parts.values()) if isinstance(reader, NumbersReader) else (lazy.name,)
+
+
+def _numbers_of(tensors: LazyTensors, quantized: QuantizedTensor, dtype: DType) -> LazyTensor:
     """Return the numbers of a quantized tensor as a lazy one."""
     data = tensors[quantized.parts["data"]]
-    if quantized.layout == "gguf":
-        return data.dequantize(dtype.name)
     parts = {role: tensors[name].with_framework("numpy") for role, name in quantized.parts.items()}
     reader = NumbersReader(quantized, parts, dtype, data.reader)
     entry = TensorEntry(dtype.name, quantized.shape, (0, dtype.nbytes(prod(quantized.shape))))
@@ -72,7 +87,7 @@ def _in_order(tensors: LazyTensors, found: Layouts, views: Mapping[str, LazyTens
     ordered: dict[str, LazyTensor] = {}
     for stored, lazy in tensors.items():
         name = whole_of.get(stored)
-        if name is None:
+        if name is None or name not in views:
             ordered[stored] = lazy
         else:
             ordered.setdefault(name, views[name])

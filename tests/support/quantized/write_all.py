@@ -1,7 +1,7 @@
 """Writes a small checkpoint in each layout, and the numbers that its own library says it has.
 
-Each case is a directory: `model.safetensors`, `config.json`, and `numbers.safetensors` with what the library computes,
-in the dtype in which it does. Libraries: compressed-tensors, torchao, bitsandbytes and transformers. AutoGPTQ and
+Each case is a directory: `model.safetensors`, `config.json`, and `numbers.safetensors` with what the library computes
+in the dtype in which it does so. Libraries: compressed-tensors, torchao, bitsandbytes and transformers. AutoGPTQ and
 AutoAWQ do not install beside this version of torch, and ModelOpt needs more than this project has: their packing is
 written out here, as they publish it.
 """
@@ -33,7 +33,11 @@ def write(
     directory = ROOT / case
     directory.mkdir(parents=True)
     others = {"model.norm.weight": torch.ones(8), "lm_head.weight": torch.randn(4, 8)}
-    save_file({name: one.contiguous() for name, one in (tensors | others).items()}, directory / "model.safetensors", metadata)
+    save_file(
+        {name: one.contiguous() for name, one in (tensors | others).items()},
+        directory / "model.safetensors",
+        metadata,
+    )
     save_file({name: one.contiguous() for name, one in numbers.items()}, directory / "numbers.safetensors")
     if config is not None:
         (directory / "config.json").write_text(json.dumps({"quantization_config": config}))
@@ -43,7 +47,9 @@ def compressed_tensors() -> None:
     from compressed_tensors.compressors import BaseCompressor
     from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 
-    def case(name: str, layout: str, shape: tuple[int, ...], scales: tuple[int, ...], dtype: Any, **arguments: Any) -> None:
+    def case(
+        name: str, layout: str, shape: tuple[int, ...], scales: tuple[int, ...], dtype: Any, **arguments: Any
+    ) -> None:
         args = QuantizationArgs(**arguments)
         scheme = QuantizationScheme(targets=["Linear"], weights=args)
         weight = torch.randn(shape).to(dtype)
@@ -59,24 +65,67 @@ def compressed_tensors() -> None:
         stored = compressor.compress(state, scheme)
         numbers = compressor.decompress(stored, scheme)["weight"]
         group = json.loads(scheme.model_dump_json())
-        config = {"quant_method": "compressed-tensors", "format": layout, "config_groups": {"group_0": group}, "ignore": ["lm_head"]}
+        config = {
+            "quant_method": "compressed-tensors",
+            "format": layout,
+            "config_groups": {"group_0": group},
+            "ignore": ["lm_head"],
+        }
         write(name, {f"{NAME}.{key}": one for key, one in stored.items()}, config, {f"{NAME}.weight": numbers})
 
     for bits in (2, 3, 4, 5, 8):
         group = {"num_bits": bits, "group_size": 32, "strategy": "group"}
         case(f"packed {bits} bits", "pack-quantized", (64, 128), (64, 4), torch.bfloat16, **group)
-        case(f"packed {bits} bits, zeros", "pack-quantized", (40, 96), (40, 3), torch.float16, symmetric=False, **group)
+        case(
+            f"packed {bits} bits, zeros", "pack-quantized", (40, 96), (40, 3), torch.float16, symmetric=False, **group
+        )
     case("packed channels", "pack-quantized", (16, 50), (16, 1), torch.float32, num_bits=4, strategy="channel")
     case("packed whole", "pack-quantized", (16, 64), (1,), torch.float32, num_bits=4, strategy="tensor")
     case("int8 channels", "int-quantized", (48, 20), (48, 1), torch.bfloat16, num_bits=8, strategy="channel")
-    case("int8 zeros", "int-quantized", (48, 20), (48, 1), torch.float16, num_bits=8, strategy="channel", symmetric=False)
+    case(
+        "int8 zeros",
+        "int-quantized",
+        (48, 20),
+        (48, 1),
+        torch.float16,
+        num_bits=8,
+        strategy="channel",
+        symmetric=False,
+    )
     case("fp8 whole", "float-quantized", (48, 20), (1,), torch.bfloat16, num_bits=8, type="float", strategy="tensor")
-    case("fp8 channels", "float-quantized", (48, 20), (48, 1), torch.float32, num_bits=8, type="float", strategy="channel")
+    case(
+        "fp8 channels",
+        "float-quantized",
+        (48, 20),
+        (48, 1),
+        torch.float32,
+        num_bits=8,
+        type="float",
+        strategy="channel",
+    )
     block = {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [16, 8]}
     case("fp8 blocks", "float-quantized", (48, 20), (3, 3), torch.bfloat16, **block)
     float4 = {"num_bits": 4, "type": "float"}
-    case("nvfp4", "nvfp4-pack-quantized", (24, 64), (24, 4), torch.bfloat16, group_size=16, strategy="tensor_group", **float4)
-    case("mxfp4 rows", "mxfp4-pack-quantized", (24, 64), (24, 2), torch.bfloat16, group_size=32, strategy="group", **float4)
+    case(
+        "nvfp4",
+        "nvfp4-pack-quantized",
+        (24, 64),
+        (24, 4),
+        torch.bfloat16,
+        group_size=16,
+        strategy="tensor_group",
+        **float4,
+    )
+    case(
+        "mxfp4 rows",
+        "mxfp4-pack-quantized",
+        (24, 64),
+        (24, 2),
+        torch.bfloat16,
+        group_size=32,
+        strategy="group",
+        **float4,
+    )
     case("mxfp8", "mxfp8-quantized", (24, 64), (24, 2), torch.bfloat16, num_bits=8, type="float", group_size=32,
          strategy="group", scale_dtype=torch.uint8)  # fmt: skip
 
@@ -97,7 +146,11 @@ def of_bitsandbytes() -> None:
                 case = f"{form} {'nested ' if is_nested else ''}in {str(storage).removeprefix('torch.')}"
                 write(case, {f"{NAME}.weight": packed, **parts}, config, {f"{NAME}.weight": numbers})
     rows, magnitudes, _ = bnb.int8_vectorwise_quant(torch.randn(30, 40).to(torch.float16))
-    tensors = {f"{NAME}.weight": rows, f"{NAME}.SCB": magnitudes, f"{NAME}.weight_format": torch.tensor(0, dtype=torch.uint8)}
+    tensors = {
+        f"{NAME}.weight": rows,
+        f"{NAME}.SCB": magnitudes,
+        f"{NAME}.weight_format": torch.tensor(0, dtype=torch.uint8),
+    }
     numbers = bnb.int8_vectorwise_dequant(rows, magnitudes)
     write("llm int8", tensors, {"quant_method": "bitsandbytes", "load_in_8bit": True}, {f"{NAME}.weight": numbers})
 
@@ -140,7 +193,9 @@ def of_transformers() -> None:
     write("deepseek", tensors, config, {f"{NAME}.weight": numbers})
     experts = {"model.experts.up": torch.randn(2, 256, 128).to(torch.float8_e4m3fn)}
     scales = {"model.experts.up_scale_inv": torch.rand(2, 2, 1)}
-    numbers = Fp8Dequantize(None)._dequantize_one(experts["model.experts.up"], scales["model.experts.up_scale_inv"], torch.bfloat16)
+    numbers = Fp8Dequantize(None)._dequantize_one(
+        experts["model.experts.up"], scales["model.experts.up_scale_inv"], torch.bfloat16
+    )
     write("deepseek experts", experts | scales, config, {"model.experts.up": numbers})
 
 

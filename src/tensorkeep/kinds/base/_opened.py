@@ -21,6 +21,7 @@ from tensorkeep.kinds.base._convertible import LeftOut, NestedData, StoredView
 from tensorkeep.kinds.base._options import LoadOptions
 from tensorkeep.layout import Index
 from tensorkeep.markup import folded, table
+from tensorkeep.quantized import dequantize
 from tensorkeep.tensors import (
     LazyTensor,
     LazyTensors,
@@ -198,7 +199,11 @@ class Opened(LazyTensors[ArrayT]):
 
     def load_state(self, options: LoadOptions) -> Any:
         """Load the saved value or a part of it; tensors by name if only names were recorded."""
-        tensors = self if options.dequantize is None else self.dequantize(options.dequantize)
+        tensors = self if options.dequantize is None else dequantize(self, options.dequantize)
+        return self._load_named_of(tensors, options)
+
+    def _load_named_of(self, tensors: LazyTensors[ArrayT], options: LoadOptions) -> dict[str, ArrayT]:
+        """Load tensors of a view by name, or some of them."""
         if options.only is None:
             return tensors.load(progress=options.progress)
         selectors = selectors_of(options.only)

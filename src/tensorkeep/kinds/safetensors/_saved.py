@@ -24,6 +24,7 @@ from tensorkeep.kinds.safetensors._aliases import alias_tensor
 from tensorkeep.kinds.safetensors._attributes import WithAttributes
 from tensorkeep.kinds.safetensors._tied import load_tied, refuse_copies
 from tensorkeep.parallel import Progress
+from tensorkeep.quantized import with_numbers
 from tensorkeep.state import Classes, classes_by_name, decode_tree, part_libraries, selected, tensor_names
 from tensorkeep.tensors import (
     LazyTensor,
@@ -82,6 +83,10 @@ class SavedTensors(Opened[ArrayT]):
         check_ties(options.ties)
         if options.framework is not None or not self.has_tree:
             adapter_for(options.framework or self._library or DEFAULT_FRAMEWORK, options.device)
+        if options.dequantize is not None and not self.has_tree:
+            numbers = with_numbers(self, options.dequantize)
+            if numbers is not self:
+                return self._load_named_of(numbers, options)
         try:
             return self._load_nested(options) if self.has_tree else self._load_flat(options)
         except FormatError as error:

@@ -28,7 +28,8 @@ _TABLES: Final = {
         ],
         np.float32,
     ),
-    "fp4": np.array([0, 0.0625, 8, 12, 4, 6, 2, 3, -0.0, -0.0625, -8, -12, -4, -6, -2, -3], np.float32) / np.float32(12),
+    "fp4": np.array([0, 0.0625, 8, 12, 4, 6, 2, 3, -0.0, -0.0625, -8, -12, -4, -6, -2, -3], np.float32)
+    / np.float32(12),
 }
 _ENDINGS: Final = tuple(f".quant_state.bitsandbytes__{form}" for form in _TABLES)
 _ROLES: Final = {
