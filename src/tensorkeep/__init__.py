@@ -42,6 +42,7 @@
     tensorkeep.checkpoint    many files as one                  saved, verified, compared and rewritten
     tensorkeep.measuring     statistics of tensors              extremes, mean, spread, histograms, NaNs
     tensorkeep.checking      sense and nonsense in weights      layers, names, shapes, ties against a model
+    tensorkeep.quantized               packed words and scales          which tensors they are, and their numbers
     tensorkeep.merging       one model of several               averages, SLERP, TIES, DARE, task arithmetic
     tensorkeep.patches       what turns one into another        small files, applied, undone, looked through
     tensorkeep.pictures      pictures of tensors, checkpoints   HTML and SVG for notebooks

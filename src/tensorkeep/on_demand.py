@@ -12,9 +12,14 @@ def find_on_demand(module: str, name: str, homes: Mapping[str, str]) -> Any:
     """Return what a name of a module means by a table of `"module"` or `"module:name"`, and keep it in the module."""
     if name not in homes:
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    home, _, attribute = homes[name].partition(":")
-    value = importlib.import_module(home)
-    if attribute:
-        value = getattr(value, attribute)
+    value = imported(homes[name])
+    if ":" in homes[name]:
         setattr(sys.modules[module], name, value)
     return value
+
+
+def imported(home: str) -> Any:
+    """Return a module, or what `"module:name"` means, imported now."""
+    module, _, name = home.partition(":")
+    value = importlib.import_module(module)
+    return getattr(value, name) if name else value

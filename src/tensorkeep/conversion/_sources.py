@@ -19,7 +19,7 @@ from tensorkeep.formats.pickles import PickleLimits
 from tensorkeep.kinds import LeftOut, Opened, OpenOptions, Place, StoredView
 from tensorkeep.kinds.pickles import lazy_array
 from tensorkeep.kinds.registry import find_kind
-from tensorkeep.quantized import part_names, with_numbers
+from tensorkeep.quantized.computing import part_names, with_numbers
 from tensorkeep.tensors import LazyTensors, TensorView
 from tensorkeep.texts import counted, listed
 from tensorkeep.transport import is_directory, listing_cache

@@ -6,15 +6,21 @@
 - `_patterns`: which modules the patterns of a configuration name. Pure.
 - `_config`: what `config.json` and `hf_quant_config.json` say. Pure.
 - `_settings`: what these say of each module. Pure.
-- `layouts/`: the ways to store quantized tensors, one file for each family. Pure.
+- `families/`: the ways to store quantized tensors, one file for each family. Pure.
 - `_recognize`: quantized tensors from headers and configurations. Pure.
 - `_read`: `layouts`.
-- `_reader`: computes the numbers of a tensor from the parts of others.
+- `computing/`: numbers, computed when they are read.
 - `_dequantize`: `dequantize`.
 """
 
-from tensorkeep.quantized._dequantize import dequantize, part_names, with_numbers
+from tensorkeep.quantized._dequantize import dequantize
 from tensorkeep.quantized._read import layouts
 from tensorkeep.quantized._record import LayoutFinding, Layouts, QuantizedTensor
 
-__all__ = ["LayoutFinding", "Layouts", "QuantizedTensor", "dequantize", "layouts", "part_names", "with_numbers"]
+__all__ = [
+    "LayoutFinding",
+    "Layouts",
+    "QuantizedTensor",
+    "dequantize",
+    "layouts",
+]

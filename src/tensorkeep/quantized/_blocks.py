@@ -53,7 +53,7 @@ def grid_of(shape: tuple[int, ...], scales: tuple[int, ...]) -> tuple[int, ...] 
 
 
 def _extent(whole: int, n: int, declared: int | None) -> int:
-    """Return the extent of blocks of which `n` cover a dimension; 0 if no extent does."""
+    """Return the extent of `n` blocks that cover a dimension; 0 if no extent does."""
     if n < 1 or n > whole:
         return 0
     if n in {1, whole}:

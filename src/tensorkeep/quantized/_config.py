@@ -69,7 +69,7 @@ class QuantConfig(msgspec.Struct, frozen=True):
 
     @property
     def is_glob(self) -> bool:
-        """Whether `*` in the names of ignored modules stands for any text."""
+        """Whether `*` in the names of ignored modules means any text."""
         return self.method == "modelopt"
 
 

@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
 from typing import Any
 
-from tensorkeep.dtypes import DType
-from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import FormatError, UnsupportedError
-from tensorkeep.quantized._read import layouts
-from tensorkeep.quantized._reader import NumbersReader
-from tensorkeep.quantized._record import Layouts, QuantizedTensor
-from tensorkeep.quantized.layouts import BY_NAME
-from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView
-from tensorkeep.tensors.readers import cast_target
+from tensorkeep.quantized.computing import with_numbers
+from tensorkeep.tensors import LazyTensors, TensorView
 
 
 def dequantize(tensors: LazyTensors, dtype: Any = "bf16", *, config: Mapping[str, Any] | None = None) -> TensorView:
@@ -25,8 +17,8 @@ def dequantize(tensors: LazyTensors, dtype: Any = "bf16", *, config: Mapping[str
             plain["model.layers.0.mlp.up_proj.weight"][:10]
             tensorkeep.save_checkpoint(plain, "model-bf16/")
 
-    Numbers are computed in F32 and rounded once. They equal those of the libraries that write the layouts, in the
-    dtype in which these compute them; see `layouts` for which layouts are known.
+    Numbers are computed in F32 and rounded once. They equal what the libraries that write the layouts compute, in
+    the same dtype; see `layouts` for which layouts are known.
 
     Args:
         tensors: An open file, checkpoint or view, opened for any array library.
@@ -44,51 +36,3 @@ def dequantize(tensors: LazyTensors, dtype: Any = "bf16", *, config: Mapping[str
         TransportError: If a file cannot be read.
     """
     return with_numbers(tensors, dtype, config).dequantize(dtype)
-
-
-def with_numbers(tensors: LazyTensors, dtype: Any, config: Mapping[str, Any] | None = None) -> LazyTensors:
-    """Do as `dequantize` but for ggml's blocks, which are tensors by themselves; return the same if there are no others."""
-    target = cast_target(dtype)
-    found = layouts(tensors, config)
-    for finding in found.broken.values():
-        error = UnsupportedError if finding.kind == "unsupported" else FormatError
-        raise error(
-            finding.message, path=tensors.path, tensor=finding.tensor, expected=finding.expected, found=finding.found
-        )
-    views = {
-        name: _numbers_of(tensors, quantized, target)
-        for name, quantized in found.tensors.items()
-        if quantized.layout in BY_NAME
-    }
-    if not views:
-        return tensors
-    metadata = tensors.metadata if tensors.has_metadata else None
-    return TensorView(_in_order(tensors, found, views), path=tensors.path, metadata=metadata)
-
-
-def part_names(lazy: LazyTensor) -> tuple[str, ...]:
-    """Return the names of the stored tensors that a lazy one is computed from, its own if it is stored."""
-    reader = lazy.reader
-    return tuple(part.name for part in reader.parts.values()) if isinstance(reader, NumbersReader) else (lazy.name,)
-
-
-def _numbers_of(tensors: LazyTensors, quantized: QuantizedTensor, dtype: DType) -> LazyTensor:
-    """Return the numbers of a quantized tensor as a lazy one."""
-    data = tensors[quantized.parts["data"]]
-    parts = {role: tensors[name].with_framework("numpy") for role, name in quantized.parts.items()}
-    reader = NumbersReader(quantized, parts, dtype, data.reader)
-    entry = TensorEntry(dtype.name, quantized.shape, (0, dtype.nbytes(prod(quantized.shape))))
-    return LazyTensor(quantized.name, entry, reader, library=data.library)
-
-
-def _in_order(tensors: LazyTensors, found: Layouts, views: Mapping[str, LazyTensor]) -> dict[str, LazyTensor]:
-    """Put each tensor in the place of the first of its parts."""
-    whole_of = {part: name for name, quantized in found.tensors.items() for part in quantized.parts.values()}
-    ordered: dict[str, LazyTensor] = {}
-    for stored, lazy in tensors.items():
-        name = whole_of.get(stored)
-        if name is None or name not in views:
-            ordered[stored] = lazy
-        else:
-            ordered.setdefault(name, views[name])
-    return ordered

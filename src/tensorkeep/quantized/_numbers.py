@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -28,6 +27,8 @@ _FLOATS: Final = {
 @cache
 def _table_of(dtype: str) -> Floats:
     """Return what each byte means as a number of eight bits."""
+    import ml_dtypes
+
     narrow = np.arange(256, dtype=np.uint8).view(getattr(ml_dtypes, _FLOATS[dtype]))
     return np.asarray(narrow.astype(np.float32))
 

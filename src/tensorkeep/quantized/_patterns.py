@@ -25,12 +25,7 @@ _Test: TypeAlias = Callable[[str], bool]
 
 
 class Patterns:
-    """Names, or patterns of names: `re:` begins a regular expression for how a name starts.
-
-    Args:
-        texts: The patterns, in order; how they are written decides what they are.
-        is_glob: Whether `*` and `?` outside regular expressions are placeholders.
-    """
+    """Names, or patterns: after `re:`, a regular expression for how a name starts; with `is_glob`, `*` and `?`."""
 
     def __init__(self, texts: Iterable[str], *, is_glob: bool = False) -> None:
         self.texts = tuple(texts)

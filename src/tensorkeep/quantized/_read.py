@@ -31,7 +31,7 @@ def layouts(tensors: LazyTensors, config: Mapping[str, Any] | None = None) -> La
     """Say which tensors of a checkpoint are quantized, how, and what is missing or contradicts itself.
 
         with tensorkeep.open("model/") as file:
-            found = tensorkeep.quantized.layouts(file)
+            found = tensorkeep.quantized.families(file)
             found.tensors["model.layers.0.mlp.up_proj.weight"].scheme  # "int4, groups of 128, zero points"
             found.findings
 
@@ -66,7 +66,7 @@ def config_of(tensors: LazyTensors, headers: Headers, config: Mapping[str, Any] 
 
 
 def read_config(path: str, name: str) -> dict[str, Any]:
-    """Return a configuration beside a checkpoint; empty if there is none."""
+    """Return a configuration beside a checkpoint, which may be missing."""
     try:
         directory = path if is_directory(path) else split(path)[0]
         with closing(open_source(join(directory, name), backend="pread")) as source:

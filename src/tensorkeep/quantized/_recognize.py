@@ -20,7 +20,7 @@ from tensorkeep.quantized._record import (
     Stored,
 )
 from tensorkeep.quantized._settings import Settings, module_of
-from tensorkeep.quantized.layouts import BY_DTYPE, BY_ENDING, Layout
+from tensorkeep.quantized.families import BY_DTYPE, BY_ENDING, Layout
 
 _find_ending = re.compile("|".join(f"{re.escape(ending)}$" for ending in BY_ENDING)).search
 _find_digits = re.compile(r"\d+").search
@@ -31,7 +31,7 @@ _ORPHANS: Final = {
     ".weight_scale": (".weight", ".weight_packed"),
     ".weight_scale_inv": (".weight",),
     ".weight_scale_2": (".weight",),
-    ".weight_global_scale": (".weight_packed",),
+    ".weight_global_scale": (".weight_packed", ".weight"),
     ".absmax": (".quant_state.bitsandbytes__nf4", ".quant_state.bitsandbytes__fp4"),
 }
 """How names of parts end, and what must be there too: one of these."""

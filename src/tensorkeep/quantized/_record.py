@@ -44,7 +44,7 @@ class LayoutFinding(msgspec.Struct, frozen=True, omit_defaults=True):
 
             - `"missing"`: a tensor without which the numbers are not known, such as scales.
             - `"contradiction"`: shapes, dtypes or settings that do not fit each other.
-            - `"reciprocal"`: two scales of which one divides and one multiplies.
+            - `"reciprocal"`: two scales, one to divide by and one to multiply with.
             - `"overlap"`: two groups of the configuration that name the same module and differ.
             - `"ignored"`: a module that is quantized although the configuration leaves it out, or the reverse.
             - `"unsupported"`: a layout that is recognized, and whose numbers are not known here.
@@ -121,7 +121,7 @@ class Layouts(msgspec.Struct, frozen=True):
         method: What the configuration says, such as `"gptq"` or `"compressed-tensors"`; None if it says nothing.
         tensors: Name to quantized tensor, in the order of the checkpoint.
         broken: Name to what is wrong, for each quantized tensor whose numbers are not known.
-        findings: Everything that is wrong or doubtful, those of `broken` included.
+        findings: Everything that is wrong or doubtful, also what is in `broken`.
         leftovers: Names of stored tensors that belong to quantized modules and have no use once they are dequantized,
             such as the scales of inputs.
     """
@@ -179,7 +179,7 @@ def wrong(
 
 
 def parts_of(headers: Headers, candidates: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return those of some roles and names that are stored; the first name of a role counts."""
+    """Return the roles whose names are stored; the first name of a role counts."""
     found: dict[str, str] = {}
     for role, name in candidates:
         if name in headers:

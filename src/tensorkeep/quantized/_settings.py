@@ -13,10 +13,6 @@ from tensorkeep.quantized._record import LayoutFinding
 class Settings:
     """A configuration whose patterns are ready to be matched.
 
-    Args:
-        config: The configuration.
-        notes: Name to value of the small tensors that say shapes.
-
     Attributes:
         config: The configuration.
         notes: Name to value of the small tensors that say shapes.

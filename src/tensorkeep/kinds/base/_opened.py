@@ -10,7 +10,7 @@ import os
 from abc import abstractmethod
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
 from contextlib import ExitStack
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 from tensorkeep.arrays import DEFAULT_FRAMEWORK, ArrayT
 from tensorkeep.entries import TensorEntry
@@ -21,7 +21,7 @@ from tensorkeep.kinds.base._convertible import LeftOut, NestedData, StoredView
 from tensorkeep.kinds.base._options import LoadOptions
 from tensorkeep.layout import Index
 from tensorkeep.markup import folded, table
-from tensorkeep.quantized import dequantize
+from tensorkeep.on_demand import imported
 from tensorkeep.tensors import (
     LazyTensor,
     LazyTensors,
@@ -34,6 +34,9 @@ from tensorkeep.tensors import (
 )
 from tensorkeep.texts import counted
 from tensorkeep.transport import ByteSource
+
+_DEQUANTIZE: Final = "tensorkeep.quantized:dequantize"
+"""Imported by name: few who open a checkpoint ask for it."""
 
 
 class Opened(LazyTensors[ArrayT]):
@@ -199,7 +202,7 @@ class Opened(LazyTensors[ArrayT]):
 
     def load_state(self, options: LoadOptions) -> Any:
         """Load the saved value or a part of it; tensors by name if only names were recorded."""
-        tensors = self if options.dequantize is None else dequantize(self, options.dequantize)
+        tensors = self if options.dequantize is None else imported(_DEQUANTIZE)(self, options.dequantize)
         return self._load_named_of(tensors, options)
 
     def _load_named_of(self, tensors: LazyTensors[ArrayT], options: LoadOptions) -> dict[str, ArrayT]:

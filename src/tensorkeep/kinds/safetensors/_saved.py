@@ -23,8 +23,8 @@ from tensorkeep.kinds.base import LoadOptions, Opened, StoredView
 from tensorkeep.kinds.safetensors._aliases import alias_tensor
 from tensorkeep.kinds.safetensors._attributes import WithAttributes
 from tensorkeep.kinds.safetensors._tied import load_tied, refuse_copies
+from tensorkeep.on_demand import imported
 from tensorkeep.parallel import Progress
-from tensorkeep.quantized import with_numbers
 from tensorkeep.state import Classes, classes_by_name, decode_tree, part_libraries, selected, tensor_names
 from tensorkeep.tensors import (
     LazyTensor,
@@ -84,7 +84,7 @@ class SavedTensors(Opened[ArrayT]):
         if options.framework is not None or not self.has_tree:
             adapter_for(options.framework or self._library or DEFAULT_FRAMEWORK, options.device)
         if options.dequantize is not None and not self.has_tree:
-            numbers = with_numbers(self, options.dequantize)
+            numbers = imported("tensorkeep.quantized.computing:with_numbers")(self, options.dequantize)
             if numbers is not self:
                 return self._load_named_of(numbers, options)
         try:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from tensorkeep.quantized.layouts._awq import AWQ
-from tensorkeep.quantized.layouts._base import Layout
-from tensorkeep.quantized.layouts._bitsandbytes import BITSANDBYTES
-from tensorkeep.quantized.layouts._gptq import GPTQ
-from tensorkeep.quantized.layouts._mxfp4 import MXFP4_EXPERTS, MXFP4_PACKED
-from tensorkeep.quantized.layouts._nvfp4 import MODELOPT_NVFP4, NVFP4
-from tensorkeep.quantized.layouts._packed import PACKED
-from tensorkeep.quantized.layouts._scaled import SCALED
-from tensorkeep.quantized.layouts._torchao import TORCHAO
+from tensorkeep.quantized.families._awq import AWQ
+from tensorkeep.quantized.families._base import Layout
+from tensorkeep.quantized.families._bitsandbytes import BITSANDBYTES
+from tensorkeep.quantized.families._gptq import GPTQ
+from tensorkeep.quantized.families._mxfp4 import MXFP4_EXPERTS, MXFP4_PACKED
+from tensorkeep.quantized.families._nvfp4 import MODELOPT_NVFP4, NVFP4
+from tensorkeep.quantized.families._packed import PACKED
+from tensorkeep.quantized.families._scaled import SCALED
+from tensorkeep.quantized.families._torchao import TORCHAO
 
 _LAYOUTS: Final = (
     GPTQ,

@@ -14,7 +14,7 @@ from tensorkeep.quantized._blocks import Box, scaled, scales_at
 from tensorkeep.quantized._numbers import E2M1, Floats, nibbles, numbers
 from tensorkeep.quantized._record import Headers, QuantizedTensor, parts_of, wrong
 from tensorkeep.quantized._settings import Settings, module_of
-from tensorkeep.quantized.layouts._base import Layout, Take, cut, widened
+from tensorkeep.quantized.families._base import Layout, Take, cut, widened
 
 BLOCK = 16
 

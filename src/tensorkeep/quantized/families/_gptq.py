@@ -16,7 +16,7 @@ from tensorkeep.quantized._blocks import Box
 from tensorkeep.quantized._numbers import Array, Floats, unpacked
 from tensorkeep.quantized._record import Headers, QuantizedTensor, parts_of, wrong
 from tensorkeep.quantized._settings import Settings
-from tensorkeep.quantized.layouts._base import Layout, Take, cut, whole, widened
+from tensorkeep.quantized.families._base import Layout, Take, cut, whole, widened
 
 _BITS = (2, 3, 4, 8)
 

@@ -10,7 +10,7 @@ from tensorkeep.quantized._blocks import Box
 from tensorkeep.quantized._numbers import Array, Floats, unpacked
 from tensorkeep.quantized._record import Headers, QuantizedTensor, parts_of, wrong
 from tensorkeep.quantized._settings import Settings
-from tensorkeep.quantized.layouts._base import Layout, Take, cut, widened
+from tensorkeep.quantized.families._base import Layout, Take, cut, widened
 
 _PLACES: Final = (0, 4, 1, 5, 2, 6, 3, 7)
 """Where each of eight numbers is in its word."""

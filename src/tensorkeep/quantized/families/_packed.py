@@ -12,7 +12,7 @@ from tensorkeep.quantized._blocks import Box, block_of, scaled, scales_at, sprea
 from tensorkeep.quantized._numbers import Array, Floats, unpacked
 from tensorkeep.quantized._record import Headers, QuantizedTensor, parts_of, wrong
 from tensorkeep.quantized._settings import Settings, module_of
-from tensorkeep.quantized.layouts._base import Layout, Take, cut, whole, widened
+from tensorkeep.quantized.families._base import Layout, Take, cut, whole, widened
 
 _ROLES = {
     "data": "_packed",

@@ -13,7 +13,7 @@ from tensorkeep.quantized._blocks import Box, scaled, scales_at
 from tensorkeep.quantized._numbers import E2M1, Floats, nibbles, powers_of_two
 from tensorkeep.quantized._record import Headers, QuantizedTensor, parts_of, wrong
 from tensorkeep.quantized._settings import Settings
-from tensorkeep.quantized.layouts._base import Layout, Take, cut, widened
+from tensorkeep.quantized.families._base import Layout, Take, cut, widened
 
 _BLOCK = 32
 

@@ -14,7 +14,7 @@ from tensorkeep.quantized._blocks import Box, block_of, scaled, scales_at, sprea
 from tensorkeep.quantized._numbers import Array, Floats, numbers, powers_of_two
 from tensorkeep.quantized._record import Headers, QuantizedTensor, Stored, parts_of, wrong
 from tensorkeep.quantized._settings import Settings, module_of
-from tensorkeep.quantized.layouts._base import Layout, Take
+from tensorkeep.quantized.families._base import Layout, Take
 
 _FORMS: Final = {"I8": "int", "F8_E4M3": "e4m3", "F8_E5M2": "e5m2", "F8_E4M3FNUZ": "e4m3", "F8_E5M2FNUZ": "e5m2"}
 _SCALES: Final = frozenset(("F64", "F32", "F16", "BF16", "F8_E8M0", "U8"))

@@ -13,7 +13,7 @@ from tensorkeep.quantized._blocks import Box, block_of, scaled, scales_at, sprea
 from tensorkeep.quantized._numbers import Floats, numbers
 from tensorkeep.quantized._record import Headers, QuantizedTensor, Stored, parts_of, wrong
 from tensorkeep.quantized._settings import Settings
-from tensorkeep.quantized.layouts._base import Layout, Take, whole
+from tensorkeep.quantized.families._base import Layout, Take, whole
 
 _FORMS: Final = {
     "Float8Tensor": {"F8_E4M3": "e4m3", "F8_E5M2": "e5m2"},

@@ -16,7 +16,7 @@ from tensorkeep.quantized._blocks import Box
 from tensorkeep.quantized._numbers import Floats, nibbles
 from tensorkeep.quantized._record import Headers, QuantizedTensor, parts_of, wrong
 from tensorkeep.quantized._settings import Settings
-from tensorkeep.quantized.layouts._base import Layout, Take, cut, whole, widened
+from tensorkeep.quantized.families._base import Layout, Take, cut, whole, widened
 
 _TABLES: Final = {
     "nf4": np.array(
@@ -65,7 +65,7 @@ def _recognize(name: str, headers: Headers, settings: Settings) -> QuantizedTens
     if is_nested:
         if not outer_block or "outer_table" not in parts or not _offset_of(state):
             raise wrong(
-                name, "has scales of which half is missing", parts, kind="missing", expected=f"`{name}.nested_…`"
+                name, "has nested scales that are incomplete", parts, kind="missing", expected=f"`{name}.nested_…`"
             )
         expected |= {
             "outer": ("F32", (ceil(ceil(n / block) / outer_block),)),

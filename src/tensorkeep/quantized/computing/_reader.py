@@ -19,7 +19,7 @@ from tensorkeep.parallel import parallel_for_each
 from tensorkeep.quantized._blocks import Box
 from tensorkeep.quantized._numbers import Array
 from tensorkeep.quantized._record import QuantizedTensor
-from tensorkeep.quantized.layouts import BY_NAME
+from tensorkeep.quantized.families import BY_NAME
 from tensorkeep.tensors import LazyTensor, parse_index
 from tensorkeep.tensors.indexing import Selection, cover_run
 from tensorkeep.tensors.lazy import joined_plan

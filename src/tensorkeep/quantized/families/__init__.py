@@ -12,7 +12,7 @@
 - `_registry`: `LAYOUTS`.
 """
 
-from tensorkeep.quantized.layouts._base import Layout, Take
-from tensorkeep.quantized.layouts._registry import BY_DTYPE, BY_ENDING, BY_NAME
+from tensorkeep.quantized.families._base import Layout, Take
+from tensorkeep.quantized.families._registry import BY_DTYPE, BY_ENDING, BY_NAME
 
 __all__ = ["BY_DTYPE", "BY_ENDING", "BY_NAME", "Layout", "Take"]
