@@ -44,13 +44,17 @@ GROUPED = {"quant_method": "compressed-tensors", "config_groups": {"g": GROUP}}
 
 def opened(shapes: Shapes) -> TensorView:
     """Return lazy tensors of zeros."""
+    return tensorkeep.open(bytes_of(shapes)).select("*")
+
+
+def bytes_of(shapes: Shapes) -> bytes:
     header, data = {}, b""
     for name, (dtype, shape) in shapes.items():
         nbytes = BY_NAME[dtype].nbytes(prod(shape))
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + nbytes]}
         data += bytes(nbytes)
     text = json.dumps(header).encode()
-    return tensorkeep.open(len(text).to_bytes(8, "little") + text + data).select("*")
+    return len(text).to_bytes(8, "little") + text + data
 
 
 def of(shapes: Shapes, **quantization: Any) -> Layouts:
@@ -266,6 +270,19 @@ def test_many_plain_tensors_are_quick() -> None:
 
     assert not layouts(view, {})
     assert time.perf_counter() - start < 2
+
+
+def test_check_lists_what_is_wrong_and_compares_true_shapes() -> None:
+    with tensorkeep.open(bytes_of(changed(FP8, weight_scale_inv=("F32", [7, 5])))) as broken:
+        (finding,) = tensorkeep.check(broken).findings
+    with (
+        tensorkeep.open(bytes_of(GPTQ)) as whole,
+        tensorkeep.open(bytes_of({"a.weight": ("I32", [64, 128])})) as plain,
+    ):
+        report = tensorkeep.check(whole, against=plain)
+
+    assert (finding.code, finding.severity, finding.tensors) == ("quantized-contradiction", "error", ("a.weight",))
+    assert report.findings == ()
 
 
 def test_dtypes_that_no_number_has() -> None:

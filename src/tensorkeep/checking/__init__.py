@@ -6,6 +6,7 @@
 - `_settings`: what `config.json` says about tensors. Pure.
 - `_comparison`: a checkpoint compared with the tensors that a model has. Pure.
 - `_architecture`: those tensors, from a config: a program of its own, which uses transformers.
+- `_quantized`: how tensors are quantized.
 - `_reference`: what `against=` means.
 - `_ties`: tensors that are equal, or should be.
 - `_files`: the files of a checkpoint.

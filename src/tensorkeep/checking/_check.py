@@ -17,6 +17,7 @@ from tensorkeep.checking._layers import examine_layers, stacks_of
 from tensorkeep.checking._names import Headers
 from tensorkeep.checking._numbers import examine_numbers
 from tensorkeep.checking._pipeline import PIPELINE, components_of, missing_components
+from tensorkeep.checking._quantized import examine_quantized, plain_headers, quantized_in
 from tensorkeep.checking._reference import (
     Against,
     NeedsCodeError,
@@ -121,6 +122,9 @@ def _report(tensors: LazyTensors, against: Any, *, data: bool, progress: Progres
     headers = headers_of(tensors)
     are_equal = equality_of(tensors, reads=data)
     findings = list(_examined(tensors, headers, path, files, are_equal))
+    is_part = any(finding.code == "one-shard" for finding in findings)
+    quantized = None if is_part else quantized_in(tensors, headers)
+    findings += () if quantized is None else examine_quantized(quantized)
     reference: Reference | None = None
     fit: Fit | None = None
     if against is not None:
@@ -129,7 +133,7 @@ def _report(tensors: LazyTensors, against: Any, *, data: bool, progress: Progres
         except NeedsCodeError as error:
             findings.append(_needs_code(error))
         else:
-            compared, fit = compare(headers, reference, are_equal)
+            compared, fit = compare(plain_headers(headers, quantized), reference, are_equal)
             known = {finding.code for finding in compared}
             findings = [*compared, *(finding for finding in findings if finding.code not in known)]
     if data:
