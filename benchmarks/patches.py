@@ -96,7 +96,7 @@ _READ_BOTH = Contender("both read into memory", _read_both)
 CASES = (
     Case(
         name="patches/make",
-        title="`patches.make`, 2.5 GB of BF16 of which 1 % move by 1 to 3 units in the last place",
+        title="`patches.make`, 2.5 GB of BF16; 1 % move by 1 to 3 units in the last place",
         prepare=_Step,
         ours=Contender("tensorkeep", _make),
         peers=(_READ_BOTH,),
