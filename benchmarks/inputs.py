@@ -32,7 +32,7 @@ _BLOCK_NBYTES = 2**24
 _Shapes = Mapping[str, tuple[int, ...]]
 
 
-def tensor_file(folder: Path, dtype: str, shape: tuple[int, ...], n_tensors: int) -> Path:
+def tensor_file(folder: Path, dtype: str, shape: tuple[int, ...], n_tensors: int, *, align: int = 8) -> Path:
     """Make a safetensors file of equal tensors of random bytes, unless it exists.
 
     Args:
@@ -40,14 +40,16 @@ def tensor_file(folder: Path, dtype: str, shape: tuple[int, ...], n_tensors: int
         dtype: `"F32"` or `"BF16"`.
         shape: Elements of each tensor.
         n_tensors: How many.
+        align: Bytes at a multiple of which the data begin.
 
     Returns:
         The file.
     """
-    path = folder / f"{dtype}-{'x'.join(map(str, shape))}-{n_tensors}.safetensors"
+    aligned = "" if align == 8 else f"-aligned-{align}"
+    path = folder / f"{dtype}-{'x'.join(map(str, shape))}-{n_tensors}{aligned}.safetensors"
     if path.exists():
         return path
-    _write(path, dtype, dict.fromkeys(tensor_names(n_tensors), shape))
+    _write(path, dtype, dict.fromkeys(tensor_names(n_tensors), shape), align=align)
     return path
 
 
@@ -91,14 +93,16 @@ def _fill_shards(dtype: str, shapes: _Shapes, max_shard_nbytes: int) -> list[_Sh
     return list(shards)
 
 
-def _write(path: Path, dtype: str, shapes: _Shapes, metadata: Mapping[str, str] | None = None) -> None:
+def _write(
+    path: Path, dtype: str, shapes: _Shapes, metadata: Mapping[str, str] | None = None, *, align: int = 8
+) -> None:
     header: dict[str, object] = {} if metadata is None else {"__metadata__": metadata}
     end = 0
     for name, shape in shapes.items():
         start, end = end, end + prod(shape) * _NBYTES[dtype]
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
+    text += b" " * (-(8 + len(text)) % align)
     unfinished = path.with_suffix(".part")
     with unfinished.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)

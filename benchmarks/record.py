@@ -50,10 +50,12 @@ def write_record(path: Path, record: Mapping[str, Measurement]) -> None:
 
 
 def recorded(cases: list[Case], record: Mapping[str, Measurement]) -> list[CaseResult]:
-    """Return the results of those cases whose contenders are the recorded ones."""
-    return [
-        CaseResult(case, found.times_s, found.memory, found.machine, found.when)
-        for case in cases
-        if (found := record.get(case.name)) is not None
-        and found.times_s.keys() == {contender.name for contender in case.contenders}
-    ]
+    """Return the results of those cases whose contenders are the recorded ones; limits may be new."""
+    results = []
+    for case in cases:
+        if (found := record.get(case.name)) is not None:
+            limits = tuple(limit for limit in case.limits if limit.name in found.times_s)
+            measured = msgspec.structs.replace(case, limits=limits)
+            if found.times_s.keys() == {contender.name for contender in measured.contenders}:
+                results.append(CaseResult(measured, found.times_s, found.memory, found.machine, found.when))
+    return results

@@ -16,7 +16,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import tensorkeep
-from tensorkeep.arrays.jax import _memory
+from tensorkeep.arrays.jax import memory
 from tensorkeep.errors import DeviceError, DtypeError, StateError, UnsupportedError
 from tests.contracts.array_library import ArrayLibrary
 from tests.libraries.memory import ADDRESSES, check_explained, over_memory
@@ -45,12 +45,12 @@ def test_memory_is_shared_at_multiples_of_64(dtype: str, offset: int) -> None:
 
 
 def test_the_fast_way_to_share_memory_exists_in_this_version_of_jax() -> None:
-    assert _memory._put is not None
-    assert type(jnp.zeros(1)) is _memory.ARRAY_CLASS
+    assert memory._put is not None
+    assert type(jnp.zeros(1)) is memory.ARRAY_CLASS
 
 
 def test_without_the_fast_way_everything_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_memory, "_put", None)
+    monkeypatch.setattr(memory, "_put", None)
 
     array, is_shared = over_memory("jax", "F32", 64)
 

@@ -12,6 +12,7 @@ does everything right. A library is imported when the first tensor of it is made
 - `_dlpack`: objects of other libraries that export their memory.
 - `_attributes`: what is kept of a dense tensor beside its elements. Pure.
 - `_pieces`: how a tensor is cut to be copied in bounded memory. Pure.
+- `_alignment`: arrays at addresses that a library can share (imports NumPy).
 - `_by_numpy`: dense tensors of libraries that are given and give NumPy's arrays (imports NumPy).
 - `elements`: elements as unsigned integers, the form in which they are moved; F4 and F6 unpacked (imports NumPy).
 - `in_memory`: tensors whose memory is what a file will hold (imports ctypes).

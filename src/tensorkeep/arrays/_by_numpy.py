@@ -6,29 +6,24 @@ use memory that is not its own, else by copying. What is written of a tensor is 
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
-from itertools import accumulate
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from tensorkeep.arrays._alignment import aligned_views, at_multiples_of
 from tensorkeep.arrays._base import DenseArrays, Library, TensorToWrite
 from tensorkeep.arrays._registry import host_arrays, library_for
-from tensorkeep.arrays.elements import aligned_block, known_dtype
+from tensorkeep.arrays.elements import known_dtype
 from tensorkeep.buffers import Buffer
-from tensorkeep.dtypes import DType
+from tensorkeep.dtypes import ALL_BY_NAME, DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError
-from tensorkeep.limits import ARENA_NBYTES, COPIED_BY_ONE_NBYTES
-from tensorkeep.parallel import parallel_for_each
 
 Array = npt.NDArray[Any]
-
-_N_THREADS: Final = min(8, os.cpu_count() or 1)
 
 
 class ArraysByNumpy(ABC):
@@ -53,6 +48,8 @@ class ArraysByNumpy(ABC):
             if entry.dtype not in checked:
                 self._refuse_dtype(known_dtype(name, entry))
                 checked.add(entry.dtype)
+        if self.library.alignment > 1 and not any(ALL_BY_NAME[dtype].is_packed for dtype in checked):
+            return self._adopt(aligned_views(self._numpy, buffer, entries, base, self.library.alignment))
         return self._adopt_aligned(self._numpy.views(buffer, entries, base))
 
     def place(self, tensors: dict[str, Any]) -> dict[str, Any]:
@@ -114,38 +111,4 @@ class ArraysByNumpy(ABC):
     def _adopt_aligned(self, arrays: dict[str, Array]) -> dict[str, Any]:
         if self.library.alignment == 1:
             return self._adopt(arrays)
-        return self._adopt(_at_multiples_of(self.library.alignment, arrays))
-
-
-def _at_multiples_of(alignment: int, arrays: dict[str, Array]) -> dict[str, Array]:
-    """Copy arrays whose addresses are not multiples of some bytes to where they are, into common blocks."""
-    crooked = [
-        (name, array)
-        for name, array in arrays.items()
-        if array.__array_interface__["data"][0] % alignment and array.nbytes
-    ]
-    moved = dict(arrays)
-    groups = _groups(crooked)
-    n_threads = _N_THREADS if sum(array.nbytes for _, array in crooked) >= COPIED_BY_ONE_NBYTES else 1
-    parallel_for_each(groups, lambda group: _move(group, alignment, moved), n_threads=n_threads)
-    return moved
-
-
-def _groups(arrays: list[tuple[str, Array]]) -> list[list[tuple[str, Array]]]:
-    groups: list[list[tuple[str, Array]]] = []
-    room = 0
-    for name, array in arrays:
-        if not groups or array.nbytes > room:
-            groups.append([])
-            room = ARENA_NBYTES
-        groups[-1].append((name, array))
-        room -= array.nbytes
-    return groups
-
-
-def _move(group: list[tuple[str, Array]], alignment: int, moved: dict[str, Array]) -> None:
-    sizes = [-(-array.nbytes // alignment) * alignment for _, array in group]
-    block = aligned_block(sum(sizes), alignment)
-    for (name, array), stop, size in zip(group, accumulate(sizes), sizes, strict=True):
-        moved[name] = target = np.ndarray(array.shape, array.dtype, block.data, stop - size)
-        np.copyto(target, array)
+        return self._adopt(at_multiples_of(self.library.alignment, arrays))

@@ -220,6 +220,7 @@ def tensor_to_write(tensor: Any, name: str) -> TensorToWrite:
     raise UnsupportedError(
         f"`{name}` is not a tensor",
         tensor=name,
-        expected="a NumPy array or a tensor of " + ", ".join(known for known in LIBRARIES if known != "numpy"),
+        expected="a NumPy array or a tensor of "
+        + ", ".join(known.name for known in LIBRARIES.values() if known.tensor_classes and known.name != "numpy"),
         found=type(tensor).__name__,
     )

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from tensorkeep.arrays.elements import known_dtype
 from tensorkeep.arrays.jax.dtypes import array_dtype
+from tensorkeep.arrays.jax.memory import ARRAY_CLASS, committed
 from tensorkeep.arrays.jax.weak import made_weak
 from tensorkeep.meshes._read_regions import TensorPart, read_parts
 from tensorkeep.meshes._regions import region_of, regions_of
@@ -137,10 +138,9 @@ def put(value: Any, placement: jax.sharding.Sharding | jax.Device) -> jax.Array:
     """Put an array that every process has whole where it is to be, perhaps on devices of all processes."""
     if isinstance(placement, jax.Device):
         placement = jax.sharding.SingleDeviceSharding(placement)
-    if _is_there(value, placement):  # what device_put does, in a fraction of the time
-        return jax.make_array_from_single_device_arrays(value.shape, placement, [value])
     if placement.is_fully_addressable:
-        moved: jax.Array = jax.device_put(value, placement)
+        there = isinstance(placement, jax.sharding.SingleDeviceSharding) and _is_on(value, placement)
+        moved: jax.Array = committed(value, placement) if there else jax.device_put(value, placement)
         return moved
     if jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
         data = put(jax.random.key_data(value), _replicated(placement))
@@ -153,13 +153,9 @@ def put(value: Any, placement: jax.sharding.Sharding | jax.Device) -> jax.Array:
     return weak
 
 
-def _is_there(value: Any, placement: jax.sharding.Sharding) -> bool:
-    """Say whether an array is on the only device of its placement, so that it can be used as it is."""
-    if not isinstance(placement, jax.sharding.SingleDeviceSharding) or not isinstance(value, jax.Array):
-        return False
-    return value.sharding == placement and not (
-        value.weak_type or jax.numpy.issubdtype(value.dtype, jax.dtypes.extended)
-    )
+def _is_on(value: Any, placement: jax.sharding.SingleDeviceSharding) -> bool:
+    """Say whether an array of numbers has a placement already, but for being committed to it."""
+    return type(value) is ARRAY_CLASS and value.sharding == placement
 
 
 def _replicated(sharding: Any) -> Any:

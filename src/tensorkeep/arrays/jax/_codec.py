@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from tensorkeep.arrays._base import EncodedObject, FindClass, ObjectCodec
-from tensorkeep.arrays.jax._memory import ARRAY_CLASS
+from tensorkeep.arrays.jax.memory import ARRAY_CLASS
 from tensorkeep.arrays.jax.weak import made_weak
 from tensorkeep.dtypes import BY_NUMPY
 from tensorkeep.errors import DtypeError, FormatError, UnsupportedError

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from tensorkeep.arrays._base import TensorToWrite
 from tensorkeep.arrays._by_numpy import ArraysByNumpy
-from tensorkeep.arrays.jax._memory import ARRAY_CLASS, over_memory
 from tensorkeep.arrays.jax._sharded import is_in_shards, is_whole_here, sharded_to_write
 from tensorkeep.arrays.jax.devices import is_on_cpu, jax_device
+from tensorkeep.arrays.jax.memory import ARRAY_CLASS, over_memory
 from tensorkeep.dtypes import BY_NUMPY, DType
 from tensorkeep.errors import UnsupportedError
 

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from tensorkeep.arrays import is_tensor, plain_library, tensor_to_write
+from tensorkeep.arrays.jax.memory import ARRAY_CLASS
 from tensorkeep.dtypes import ALL_BY_NAME
 from tensorkeep.state import NamedData
 from tensorkeep.tensors import LazyTensor
@@ -16,16 +17,23 @@ from tensorkeep.tensors import LazyTensor
 Form = tuple[str, tuple[int, ...]]
 """Dtype, as NumPy or jax call it, and shape."""
 
+_ARRAYS = frozenset({ARRAY_CLASS, jax.ShapeDtypeStruct, np.ndarray})
+"""Classes of most leaves: of these, nothing needs to be asked."""
+
 _NUMBERS = (bool, int, float, complex, np.generic)
 
 
 def is_array(leaf: Any) -> bool:
     """Say whether a leaf of a template is an array, or describes one, like a `jax.ShapeDtypeStruct`."""
+    if type(leaf) in _ARRAYS:
+        return True
     return hasattr(leaf, "shape") and hasattr(leaf, "dtype") and not isinstance(leaf, np.generic)
 
 
 def form_of(leaf: Any) -> Form | None:
     """Return dtype and shape of an array, lazy or not; None for anything else."""
+    if type(leaf) in _ARRAYS:
+        return _name_of(leaf.dtype), leaf.shape
     if isinstance(leaf, LazyTensor):
         dtype = ALL_BY_NAME.get(leaf.dtype)
         return (dtype.numpy if dtype is not None and dtype.numpy else leaf.dtype), leaf.shape

@@ -10,6 +10,7 @@ import numpy as np
 
 from tensorkeep.arrays import convert_to, plain_library
 from tensorkeep.arrays.jax.devices import jax_device
+from tensorkeep.arrays.jax.memory import ARRAY_CLASS
 from tensorkeep.arrays.jax.weak import made_weak
 from tensorkeep.checkpoint import materialize
 from tensorkeep.jax.trees._fit import is_array
@@ -81,7 +82,7 @@ def _placed(leaf: Leaf, value: Any) -> Any:
         return convert_to("numpy", value) if plain_library(value) is not None else np.array(value)
     if not is_array(template):
         return value
-    if not isinstance(value, jax.Array):
+    if type(value) is not ARRAY_CLASS and not isinstance(value, jax.Array):
         value = jax.numpy.asarray(value) if plain_library(value) is None else convert_to("jax", value)
     return on_default_device(value) if leaf.placement is None else put(value, leaf.placement)
 

@@ -42,3 +42,10 @@ def over_memory(arrays: dict[str, npt.NDArray[Any]]) -> dict[str, Any]:
             aval = described[key] = ShapedArray(*key)
         made[name] = _put(aval, sharding, [array], [device], False)
     return made
+
+
+def committed(array: Any, sharding: jax.sharding.Sharding) -> Any:
+    """Return an array, which is on the only device of a sharding, as one that stays there; its memory is shared."""
+    if _put is None:
+        return jax.device_put(array, sharding)
+    return _put(array.aval, sharding, [array], list(sharding.device_set), True)
