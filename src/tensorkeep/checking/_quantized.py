@@ -54,7 +54,7 @@ def plain_headers(headers: Headers, found: Layouts | None) -> Headers:
     """Return headers in which quantized tensors have their true shapes, and their parts are left out."""
     if found is None or not found.tensors:
         return headers
-    parts = found.part_names()
+    parts = found.part_names() | found.leftovers
     plain = {name: header for name, header in headers.items() if name not in parts}
     return plain | {
         name: Expected(headers[one.parts["data"]].dtype, one.shape) for name, one in found.tensors.items()
