@@ -159,7 +159,8 @@ def parallel_map(
     work: Callable[[_Item], _Result], items: Iterable[_Item], *, n_threads: int, meter: ProgressMeter
 ) -> list[_Result]:
     """Return the result of `work` for each item, in order; the first failure stops the other threads."""
-    if n_threads <= 1:
+    items = list(items)
+    if n_threads <= 1 or len(items) <= 1:
         return [work(item) for item in items]
     from concurrent.futures import FIRST_EXCEPTION, wait  # imported late: it takes 18 ms
 
