@@ -75,6 +75,16 @@ def try_one(data: bytes, reader: Reader) -> tuple[str, float]:
     Returns:
         The outcome, and the processor time in seconds.
     """
+    outcome, seconds = _timed(data, reader)
+    if (
+        seconds > MAX_SECONDS
+    ):  # the collector, or a thread of a library, may have been at work: what is slow is so again
+        outcome, again = _timed(data, reader)
+        seconds = min(seconds, again)
+    return outcome, seconds
+
+
+def _timed(data: bytes, reader: Reader) -> tuple[str, float]:
     begin = time.process_time()
     try:
         read(data, reader, "record")

@@ -104,3 +104,37 @@ def test_patches_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> No
         with pytest.raises(RefusedError, match="does not fit the model"):
             apply_patch(model, tmp_path / name)
     assert bits_of(model.state_dict()) == before
+
+
+class Fused(nn.Module):
+    """A parameter, and another that is a part of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fused = nn.Parameter(torch.arange(12.0).reshape(6, 2))
+        self.part = nn.Parameter(self.fused.detach()[:2])
+
+
+class Expanded(nn.Module):
+    """A buffer whose elements are one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.plain = nn.Parameter(torch.zeros(3))
+        self.register_buffer("wide", torch.zeros(1).expand(4))
+
+
+@pytest.mark.parametrize("kind", [Fused, Expanded])
+def test_elements_that_share_memory_are_refused_before_anything_changes(
+    kind: type[nn.Module], tmp_path: Path
+) -> None:
+    state = {name: tensor.clone() for name, tensor in kind().state_dict().items()}
+    tensorkeep.save(state, tmp_path / "0.safetensors")
+    tensorkeep.save({name: tensor + 1 for name, tensor in state.items()}, tmp_path / "1.safetensors")
+    patches.make(tmp_path / "0.safetensors", tmp_path / "1.safetensors", tmp_path / "p")
+    model = kind()
+
+    with pytest.raises(RefusedError, match="memory"):
+        apply_patch(model, tmp_path / "p")
+
+    assert bits_of(model.state_dict()) == bits_of(state)

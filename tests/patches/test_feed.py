@@ -122,3 +122,57 @@ def test_what_is_damaged_or_forged_is_not_given(steps: list[Path], feed: Path, u
     error: type[TensorkeepError] = IntegrityError if what in {"patch", "digest", "nbytes"} else FormatError
     with tensorkeep.follow(url, step=1) as updates, pytest.raises(UnsupportedError if what == "version" else error):
         updates.poll()
+
+
+def test_what_the_feed_did_not_publish_stays(steps: list[Path], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    save(folder / "anchor-best", 1)
+    tensorkeep.patches.make(steps[0], steps[1], folder / "mine.patch.safetensors")
+    (folder / "anchor-30").mkdir()
+    publisher = Publisher(folder, anchor_every=1, keep_anchors=1, durable=False)
+    for step in (10, 20):
+        publisher.publish(step, steps[0])
+
+    with pytest.raises(RefusedError, match="did not publish"):
+        publisher.publish(30, steps[1])
+
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "anchor-20",
+        "anchor-30",
+        "anchor-best",
+        "feed.json",
+        "mine.patch.safetensors",
+    ]
+    assert publisher.steps == [20]
+
+
+def test_a_step_whose_publication_failed_is_published_again(steps: list[Path], feed: Path, tmp_path: Path) -> None:
+    feed.parent.mkdir()
+    publisher = Publisher(feed, anchor_every=1, durable=False)
+    damaged = save(tmp_path / "damaged", 2)
+    for shard in damaged.glob("*.safetensors"):
+        data = bytearray(shard.read_bytes())
+        data[-1] ^= 1
+        shard.write_bytes(data)
+    publisher.publish(10, steps[0])
+    with pytest.raises(IntegrityError):
+        publisher.publish(20, damaged)
+    (feed / "anchor-20").mkdir(exist_ok=True)  # what a killed one may leave
+
+    publisher.publish(20, steps[1])
+
+    assert publisher.steps == [10, 20]
+    assert equal(feed / "anchor-20", steps[1])
+
+
+def test_an_index_that_went_back_gives_nothing(steps: list[Path], feed: Path) -> None:
+    feed.parent.mkdir()
+    publisher = Publisher(feed, anchor_every=2, durable=False)
+    publisher.publish(10, steps[0])
+    earlier = (feed / "feed.json").read_bytes()
+    publisher.publish(20, steps[1])
+    with tensorkeep.follow(feed, timeout_s=0) as updates:
+        assert [update.step for update in updates][-1] == 20
+        (feed / "feed.json").write_bytes(earlier)
+        assert updates.poll() is None

@@ -183,3 +183,14 @@ def test_split_tensors_are_compared_whole(tmp_path: Path) -> None:
     patches.apply(tmp_path / "old", tmp_path / "patch.safetensors")
 
     assert contents(tmp_path / "old") == wanted
+
+
+def test_a_patch_never_replaces_what_it_is_made_of(tmp_path: Path) -> None:
+    old, new = save(tmp_path / "old", 1), save(tmp_path / "new", 2)
+    file = next(old.glob("*.safetensors"))
+    before = file.read_bytes()
+
+    with pytest.raises(RefusedError, match="made of"):
+        patches.make(old, new, file, overwrite=True)
+
+    assert file.read_bytes() == before

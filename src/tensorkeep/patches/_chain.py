@@ -174,6 +174,9 @@ def _sum(deltas: tuple[Delta, ...], spool: Spool, meter: ProgressMeter) -> Spool
     total = SpooledDelta(spool)
     first = deltas[0]
     for number in range(first.n_blocks):
+        if not any(delta.has_block(number) for delta in deltas):
+            total.add(b"")
+            continue
         n_words = min(BLOCK_LENGTH, first.n_words - number * BLOCK_LENGTH)
         zeros, words = (np.zeros(n_words, first.word) for _ in range(2))
         for delta in deltas:

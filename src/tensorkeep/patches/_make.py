@@ -11,7 +11,7 @@ from tensorkeep.arrays import TensorToWrite
 from tensorkeep.digests import new_hasher
 from tensorkeep.errors import IntegrityError
 from tensorkeep.parallel import Progress, ProgressMeter, parallel_map
-from tensorkeep.patches._summary import Summary, refuse_target, write_patch
+from tensorkeep.patches._summary import Summary, refuse_own_source, refuse_target, write_patch
 from tensorkeep.patches.encoding import Spool, SpooledDelta, blocks_of, differences, encode, spool_directory
 from tensorkeep.patches.reading import (
     N_THREADS,
@@ -63,6 +63,7 @@ def make(
 
     Raises:
         DestinationExistsError: If there is something at `path`, and `overwrite` is false.
+        RefusedError: If `path` is a file of one of the checkpoints.
         IntegrityError: If a tensor that is compared is damaged, by its digest.
         DtypeError: If safetensors has no such dtype (C32, C128).
         TensorkeepError: If `tensorkeep.open` or `tensorkeep.save` would raise it.
@@ -70,6 +71,7 @@ def make(
     refuse_target(path, overwrite=overwrite)
     with ExitStack() as stack:
         before, after = (opened(end, stack) for end in (old, new))
+        refuse_own_source(path, (before, after))
         spool = stack.enter_context(Spool(spool_directory(path)))
         compared = _compare(before, after, spool, progress)
         olds = {name: pair.old for name, pair in compared.items()}

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from errno import EEXIST
 
 import msgspec
 
 from tensorkeep.arrays import TensorToWrite
-from tensorkeep.errors import DestinationExistsError
+from tensorkeep.errors import DestinationExistsError, RefusedError
 from tensorkeep.patches.reading import PATCH_KEY, Description, emit_description
-from tensorkeep.tensors import Sealing, check_target, write_tensors
+from tensorkeep.tensors import LazyTensors, Sealing, check_target, write_tensors
 from tensorkeep.transport import exists, is_remote
 
 
@@ -45,6 +45,20 @@ def refuse_target(path: str | os.PathLike[str], *, overwrite: bool) -> None:
             found=os.path.basename(target),
             hint="Choose another path; overwrite=True (--force) replaces it",
         ).numbered(EEXIST)
+
+
+def refuse_own_source(path: str | os.PathLike[str], sources: Iterable[LazyTensors]) -> None:
+    """Refuse to write a patch over a file that it is made of, whatever the caller said."""
+    target = os.fspath(path)
+    if is_remote(target) or not os.path.exists(target):
+        return
+    files = set[str]()
+    for tensors in sources:
+        files |= {tensors.path, *(lazy.source.name for lazy in tensors.values() if lazy.source is not None)}
+    if any(os.path.exists(file) and os.path.samefile(file, target) for file in files):
+        raise RefusedError(
+            "the patch would replace a file that it is made of", path=target, hint="Choose another path"
+        )
 
 
 def write_patch(

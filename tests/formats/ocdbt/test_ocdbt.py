@@ -179,6 +179,21 @@ def test_a_long_key_is_not_repeated_without_end() -> None:
         read(manifest(len(node)), node)
 
 
+def test_a_long_prefix_is_not_put_before_many_keys() -> None:
+    keys = [b"%05d" % number for number in range(20_000)]
+    below = wrapped(NODE, leaf(keys, [b""] * len(keys)), is_zstd=True)
+    above = wrapped(NODE, interior([b"a" * 100_000], [(0, len(below))], common=100_000), is_zstd=True)
+    with pytest.raises(LimitError, match="too many rows"):
+        read(manifest(len(above), height=1, start=len(below)), below + above)
+
+
+def test_rows_are_counted_before_they_are_read() -> None:
+    body = bytes([0]) + file_table() + numbers(2_000_000) + bytes(6_000_000)
+    node = wrapped(NODE, body)
+    with pytest.raises(LimitError, match="2,000,000"):
+        read(manifest(len(node)), node)
+
+
 def test_the_newest_numbered_manifest_is_chosen() -> None:
     names = ["manifest.ocdbt", "manifest.0000000000000002", "manifest.000000000000000a", "manifest.x"]
     assert newest_of(names) == "manifest.000000000000000a"

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from tensorkeep.errors import FormatError, LimitError
 from tensorkeep.formats.protobuf import decode_varints, parse_varint
-from tensorkeep.limits import MAX_NAMES_LENGTH
+from tensorkeep.limits import MAX_DATABASE_KEYS, MAX_NAMES_LENGTH
 
 _MAX_NUMBER_NBYTES = 10
 
@@ -74,6 +74,16 @@ class Columns:
                 expected=f"{self._at:,} bytes",
                 found=f"{len(self._data):,}",
             )
+
+
+def refuse_too_many(n_rows: int, n_common: int) -> None:
+    """Refuse more rows than a database has keys, or that are too long with what all of them begin with."""
+    if n_rows > MAX_DATABASE_KEYS or n_rows * n_common > MAX_NAMES_LENGTH:
+        raise LimitError(
+            "a structure of the database has too many rows",
+            expected=f"at most {MAX_DATABASE_KEYS:,}, and {MAX_NAMES_LENGTH:,} bytes of names",
+            found=f"{n_rows:,}",
+        )
 
 
 def joined_texts(n_shared: list[int], suffixes: list[bytes]) -> list[bytes]:

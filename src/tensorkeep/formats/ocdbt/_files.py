@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from tensorkeep.errors import FormatError
-from tensorkeep.formats.ocdbt._columns import Columns, joined_texts
+from tensorkeep.formats.ocdbt._columns import Columns, joined_texts, refuse_too_many
 from tensorkeep.paths import is_inside
 
 
@@ -28,6 +28,7 @@ class DataFile(msgspec.Struct, frozen=True):
 def read_files(columns: Columns, base: str) -> list[DataFile]:
     """Read the table of a structure in a file whose `base` is given."""
     n_files = columns.count()
+    refuse_too_many(n_files, len(base))
     n_shared = columns.numbers(n_files - 1)
     lengths = columns.numbers(n_files)
     base_lengths = columns.numbers(n_files)

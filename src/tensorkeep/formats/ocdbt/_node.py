@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from tensorkeep.errors import FormatError
-from tensorkeep.formats.ocdbt._columns import Columns, joined_texts, refuse_unordered
+from tensorkeep.formats.ocdbt._columns import Columns, joined_texts, refuse_too_many, refuse_unordered
 from tensorkeep.formats.ocdbt._envelope import content_of
 from tensorkeep.formats.ocdbt._files import DataFile, file_at, read_files
 from tensorkeep.formats.ocdbt._manifest import span_of
@@ -65,6 +65,7 @@ def parse_node(data: bytes, base: str, prefix: bytes, height: int, most_nbytes: 
     n_rows = columns.count()
     if not n_rows:
         raise FormatError("a node of the database is empty")
+    refuse_too_many(n_rows, len(prefix))
     n_shared = columns.numbers(n_rows - 1)
     lengths = columns.numbers(n_rows)
     n_common = columns.numbers(n_rows) if height else []

@@ -10,6 +10,7 @@ import msgspec
 import torch
 from torch import nn
 
+from tensorkeep.arrays import tensor_to_write
 from tensorkeep.digests import new_hasher
 from tensorkeep.dtypes import BY_TORCH
 from tensorkeep.errors import IntegrityError, RefusedError
@@ -17,6 +18,7 @@ from tensorkeep.models._parameters import ParameterStorage, state_of
 from tensorkeep.parallel import parallel_for_each
 from tensorkeep.patches.encoding import BLOCK_LENGTH, Delta, word_of
 from tensorkeep.patches.reading import N_THREADS, Change, Checkpoint, Content, Patch, opened_patches
+from tensorkeep.tensors import overlapping
 
 _INTEGERS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Bytes of a word to the dtype in which torch adds words."""
@@ -47,7 +49,8 @@ def apply_patch(model: nn.Module, *patches: Checkpoint) -> None:
 
     First, every tensor that changes is compared with the digest that the patch has for it, and so is what it would
     become. Only if all are right, the differences are added in the memory of the parameters, which stay the same
-    objects, on their device. Do not use the model meanwhile.
+    objects, on their device. Do not use the model meanwhile. Patches are read again as they are added, so they must
+    stay as they are: if one can no longer be read then, some weights are new and some are old.
 
     Args:
         model: The model. The names of its state dict are the names in the patches; tied weights change together.
@@ -55,7 +58,8 @@ def apply_patch(model: nn.Module, *patches: Checkpoint) -> None:
 
     Raises:
         IntegrityError: If a weight is not the one that the patch is for, or would not become the one it promises.
-        RefusedError: If the patch adds or removes tensors, or names one that the model lacks.
+        RefusedError: If the patch adds or removes tensors, or names one that the model lacks; or if tensors that
+            change share a part of their memory.
         FormatError: If a patch is malformed, or contradicts itself.
         UnsupportedError: If a parameter cannot be written to: sparse, lazy, or a wrapper of others.
         TransportError: If a patch cannot be read.
@@ -102,7 +106,19 @@ def _once(found: dict[str, _Job], patches: list[Patch]) -> list[_Job]:
         other = jobs.setdefault(id(job.storage), job)
         if other.contents != job.contents:
             raise _refused(patches[-1], name, f"it is tied to `{other.name}`, which changes otherwise")
+    _refuse_overlaps(list(jobs.values()), patches[-1])
     return list(jobs.values())
+
+
+def _refuse_overlaps(jobs: list[_Job], patch: Patch) -> None:
+    """Refuse tensors that share a part of their memory, where differences would be added twice."""
+    for job in jobs:
+        tensor = job.storage.tensor
+        if any(n > 1 and stride == 0 for n, stride in zip(tensor.shape, tensor.stride(), strict=True)):
+            raise _refused(patch, job.name, "its elements share memory: it is an expanded view")
+    extents = {job.name: tensor_to_write(job.storage.tensor.detach(), job.name).extent() for job in jobs}
+    for first, second, *_ in overlapping(extents):
+        raise _refused(patch, second, f"it shares memory with `{first}`")
 
 
 def _refused(patch: Patch, name: str, found: str) -> RefusedError:

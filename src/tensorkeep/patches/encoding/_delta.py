@@ -58,11 +58,15 @@ class Delta:
             first, last = max(start - base, 0), min(stop - base, BLOCK_LENGTH)
             _within(block, first, last).apply(words[base + first - start : base + last - start], self.way)
 
+    def has_block(self, number: int) -> bool:
+        """Whether anything differs in a block."""
+        return bool(self._ends[number] != self._ends[number + 1])
+
     def block(self, number: int) -> Differences | None:
         """Return the differences of one block; None if nothing differs."""
-        begin, end = self._ends[number : number + 2]
-        if begin == end:
+        if not self.has_block(number):
             return None
+        begin, end = self._ends[number : number + 2]
         n_words = min(BLOCK_LENGTH, self.n_words - number * BLOCK_LENGTH)
         try:
             return decode(words_at(self.stored, int(begin), int(end)).data, n_words, self.word)

@@ -44,20 +44,27 @@ class FeedIndex(msgspec.Struct, frozen=True):
     Attributes:
         feed: Version of this text.
         steps: Ascending; the first one has an anchor.
+        pending: The step that is being published; its files may be there, whole or in part.
     """
 
     feed: int = _VERSION
     steps: tuple[FeedStep, ...] = ()
+    pending: int | None = None
 
     def after(self, step: int | None) -> FeedStep | None:
-        """Return what a follower at a step needs next: a patch, or the newest anchor if it has missed too much."""
+        """Return what a follower at a step needs next: a patch, or the newest anchor if it has missed too much.
+
+        An index that ends before that step, such as one from a stale cache, has nothing for it.
+        """
         numbers = [each.step for each in self.steps]
         if step in numbers:
             later = self.steps[numbers.index(step) + 1 :]
             if all(each.patch for each in later):
                 return msgspec.structs.replace(later[0], anchor=None) if later else None
         newest = next((each for each in reversed(self.steps) if each.anchor), None)
-        return None if newest is None else msgspec.structs.replace(newest, patch=None)
+        if newest is None or (step is not None and newest.step <= step):
+            return None
+        return msgspec.structs.replace(newest, patch=None)
 
     def pruned(self, n_anchors: int) -> FeedIndex:
         """Return the index from the first of the last anchors on."""
@@ -68,7 +75,18 @@ class FeedIndex(msgspec.Struct, frozen=True):
 
     def names(self) -> set[str]:
         """Return the names beside the index."""
-        return {name for each in self.steps for name in (each.anchor, each.patch) if name}
+        named = {name for each in self.steps for name in (each.anchor, each.patch) if name}
+        return named if self.pending is None else named | {anchor_name(self.pending), patch_name(self.pending)}
+
+
+def anchor_name(step: int) -> str:
+    """Return the name of a step's checkpoint."""
+    return f"anchor-{step}"
+
+
+def patch_name(step: int) -> str:
+    """Return the name of the patch that makes a step."""
+    return f"{step}.patch.safetensors"
 
 
 class _Version(msgspec.Struct, frozen=True):
@@ -96,5 +114,7 @@ def _check(index: FeedIndex, path: str) -> None:
     fault = next((name for name in index.names() if not is_plain_name(name)), None)
     if fault is not None:
         raise FormatError("the feed names a file elsewhere", path=path, found=repr(fault))
+    if index.steps and index.steps[0].anchor is None:
+        raise FormatError("the feed does not begin with an anchor", path=path)
     if any(first.step >= second.step for first, second in pairwise(index.steps)):
         raise FormatError("the steps of the feed are not in order", path=path)

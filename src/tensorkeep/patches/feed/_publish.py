@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import ExitStack, suppress
-from typing import Final
 
 import msgspec
 
@@ -13,13 +12,10 @@ from tensorkeep.checkpoint import open_checkpoint, save_checkpoint
 from tensorkeep.errors import RefusedError, SourceMissingError, as_transport_error
 from tensorkeep.patches._make import make
 from tensorkeep.patches._view import patched
-from tensorkeep.patches.feed._index import INDEX_NAME, FeedIndex, FeedStep, parse_feed
+from tensorkeep.patches.feed._index import INDEX_NAME, FeedIndex, FeedStep, anchor_name, parse_feed, patch_name
 from tensorkeep.patches.reading import Checkpoint, contents_of, digest_of_contents, opened, opened_patches
 from tensorkeep.tensors import LazyTensors
 from tensorkeep.transport import publish, refuse_url
-
-_ANCHOR: Final = "anchor-"
-_PATCH: Final = ".patch.safetensors"
 
 
 class Publisher:
@@ -76,7 +72,8 @@ class Publisher:
             checkpoint: A path or URL of any kind of checkpoint, or what is open.
 
         Raises:
-            RefusedError: If the number is not higher than the last one.
+            RefusedError: If the number is not higher than the last one, or a file that this feed did not publish has
+                the name of the step.
             TensorkeepError: If `make` or `save_checkpoint` would raise it.
         """
         with as_transport_error("could not make the directory", self._directory):
@@ -91,12 +88,26 @@ class Publisher:
             )
         with ExitStack() as stack:
             new = opened(checkpoint, stack)
+            before = self._claimed(step, before)
             made = self._with_patch(step, new, before, stack) if before.steps else FeedStep(step, _digest_of(new))
             since = next((place for place, each in enumerate(reversed(before.steps)) if each.anchor), None)
             if since is None or since + 1 >= self._anchor_every:
-                save_checkpoint(new, self._path(f"{_ANCHOR}{step}"), durable=self._durable)
-                made = msgspec.structs.replace(made, anchor=f"{_ANCHOR}{step}")
-        self._replace_index(FeedIndex(steps=(*before.steps, made)).pruned(self._keep_anchors))
+                save_checkpoint(new, self._path(anchor_name(step)), durable=self._durable)
+                made = msgspec.structs.replace(made, anchor=anchor_name(step))
+        self._replace_index(before, FeedIndex(steps=(*before.steps, made)).pruned(self._keep_anchors))
+
+    def _claimed(self, step: int, before: FeedIndex) -> FeedIndex:
+        """Note in the index that a step is being published; refuse to replace what no index names."""
+        for name in (anchor_name(step), patch_name(step)):
+            if name not in before.names() and os.path.lexists(self._path(name)):
+                raise RefusedError(
+                    "there is something that this feed did not publish, which would be replaced",
+                    path=self._path(name),
+                    hint="Publish in a directory of its own, or move that away",
+                )
+        claimed = msgspec.structs.replace(before, pending=step)
+        self._replace_index(before, claimed)
+        return claimed
 
     def _with_patch(self, step: int, new: LazyTensors, before: FeedIndex, stack: ExitStack) -> FeedStep:
         """Write the patch from the last step to a new one."""
@@ -104,7 +115,7 @@ class Publisher:
         anchor, *later = before.steps[place:]
         base = stack.enter_context(open_checkpoint(self._path(anchor.anchor or "")))
         steps = opened_patches([self._path(each.patch or "") for each in later], stack)
-        name = f"{step}{_PATCH}"
+        name = patch_name(step)
         made = make(patched(base, steps), new, self._path(name), overwrite=True, durable=self._durable)
         (patch,) = opened_patches([made.path], stack)
         return FeedStep(step, patch.description.new.digest, patch=name, nbytes=os.path.getsize(made.path))
@@ -117,13 +128,11 @@ class Publisher:
         except SourceMissingError:
             return FeedIndex()
 
-    def _replace_index(self, index: FeedIndex) -> None:
+    def _replace_index(self, before: FeedIndex, index: FeedIndex) -> None:
+        """Replace the index, and then remove what only the one before names."""
         with publish(self._path(INDEX_NAME), durable=self._durable) as sink:
             sink.write([msgspec.json.encode(index)])
-        kept = index.names()
-        for name in os.listdir(self._directory):
-            if name in kept or not (name.startswith(_ANCHOR) or name.endswith(_PATCH)):
-                continue
+        for name in before.names() - index.names():
             if os.path.isdir(path := self._path(name)):
                 shutil.rmtree(path, ignore_errors=True)
             else:
