@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import tensorkeep
 from tensorkeep import patches
@@ -130,3 +131,11 @@ def test_with_flipped_bits_nothing_changes_or_the_result_is_right(run: Path, tmp
             assert contents(model) == contents(run / "new")
         shutil.rmtree(model)
     assert n_refused > 0.8 * n
+
+
+def test_a_name_that_no_file_can_hold_is_refused(tmp_path: Path) -> None:
+    torch.save({"\ud800": torch.zeros(3)}, tmp_path / "old.pt")
+    torch.save({"\ud800": torch.ones(3)}, tmp_path / "new.pt")
+
+    with pytest.raises(TensorkeepError):
+        patches.make(tmp_path / "old.pt", tmp_path / "new.pt", tmp_path / "p.safetensors")

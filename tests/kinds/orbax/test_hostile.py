@@ -235,3 +235,21 @@ def test_very_many_chunks_that_are_not_there_take_no_time(is_complete: bool, cop
         else:
             assert not checkpoint["step"][5:].any()
     assert time.process_time() - begin < 5
+
+
+def test_names_that_no_file_can_have_are_errors_of_ours(copied: Copied) -> None:
+    path = copied("files-2")
+    long = "x" * 300
+    changed(path / "_METADATA", lambda saved: saved["tree_metadata"].update({long: entry([(long, 2)])}))
+
+    with pytest.raises(TensorkeepError):
+        opened(path)
+
+
+def test_a_chunk_that_is_a_link_to_itself_is_an_error_of_ours(copied: Copied) -> None:
+    path = copied("files-2")
+    (path / "params.layers.0" / "0").unlink()
+    (path / "params.layers.0" / "0").symlink_to("0")
+
+    with pytest.raises(TensorkeepError):
+        opened(path)["params.layers.0"].load()

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from typing import Any
 
+from tensorkeep.errors import TransportError, as_transport_error
 from tensorkeep.kinds.orbax._links import size_without_links
 from tensorkeep.kinds.orbax._values import ValueFiles
 from tensorkeep.limits import MAX_DATABASE_KEYS
 from tensorkeep.transport import Backend, ByteRange, walk
+
+_NO_SUCH_FILE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}
 
 
 class FolderStore:
@@ -38,10 +42,14 @@ class FolderStore:
 
     def find(self, key: str) -> ByteRange | None:
         """Return where a value is in the source; None if there is no such key."""
+        path = os.path.join(self.source.name, key)
         try:
-            nbytes = os.stat(os.path.join(self.source.name, key)).st_size
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+            with as_transport_error("could not find the file", path):
+                nbytes = os.stat(path).st_size
+        except TransportError as error:
+            if error.errno in _NO_SUCH_FILE:
+                return None
+            raise
         return self.source.span_in(key, ByteRange(0, nbytes))
 
     def keys_below(self, name: str) -> Iterator[str]:

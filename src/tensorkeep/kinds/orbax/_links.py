@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import Final
 
-from tensorkeep.errors import FormatError
+from tensorkeep.errors import FormatError, as_transport_error
 from tensorkeep.paths import is_inside
 
 _SNAPSHOTS: Final = f"{os.sep}snapshots{os.sep}"
@@ -23,7 +23,8 @@ def size_without_links(directory: str) -> int:
     nbytes = 0
     rest = [directory]
     while rest:
-        with os.scandir(rest.pop()) as entries:
+        folder = rest.pop()
+        with as_transport_error("could not list the checkpoint", folder), os.scandir(folder) as entries:
             for entry in entries:
                 if entry.is_symlink() and not os.path.realpath(entry.path).startswith(tuple(allowed)):
                     raise FormatError(

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import msgspec
 
 from tensorkeep.digests import digest_of
-from tensorkeep.errors import FormatError, UnsupportedError
+from tensorkeep.errors import FormatError, HeaderError, UnsupportedError
 from tensorkeep.limits import MAX_LISTED_NDIM
 
 PATCH_KEY: Final = "tensorkeep.patch"
@@ -152,8 +152,16 @@ def digest_of_contents(contents: Mapping[str, Content]) -> str:
     It is the BLAKE3 of a line for each tensor, in the order of their names as UTF-8: the JSON array of name, dtype,
     shape and digest, without spaces, and a line feed.
     """
+    fault = next((name for name in contents if not name.isascii() and _is_no_text(name)), None)
+    if fault is not None:
+        raise HeaderError("a tensor has a name that no file can hold", tensor=fault, found=repr(fault))
     lines = (
         msgspec.json.encode([name, content.dtype, content.shape, content.digest]) + b"\n"
         for name, content in sorted(contents.items(), key=lambda item: item[0].encode())
     )
     return digest_of(b"".join(lines)).hex()
+
+
+def _is_no_text(name: str) -> bool:
+    """Whether a name has half of a surrogate pair, which UTF-8 lacks."""
+    return any("\ud800" <= character <= "\udfff" for character in name)

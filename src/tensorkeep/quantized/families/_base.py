@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from tensorkeep.quantized._blocks import Box
 from tensorkeep.quantized._numbers import Array, Floats
-from tensorkeep.quantized._record import Headers, QuantizedTensor
+from tensorkeep.quantized._record import Headers, QuantizedTensor, wrong
 from tensorkeep.quantized._settings import Settings
+
+POSITIONS: Final = frozenset({"I32", "I64", "U32"})
+"""Dtypes of positions."""
+
+WORDS: Final = frozenset({"I32", "U32"})
+"""Dtypes of words that hold several numbers."""
 
 Take: TypeAlias = Callable[..., Array]
 """Reads a part of a stored tensor: takes its role and an index, and returns elements as NumPy knows them."""
@@ -43,6 +49,20 @@ def widened(places: range, step: int) -> range:
 def cut(places: range, within: range) -> slice:
     """Return where positions are within others."""
     return slice(places.start - within.start, places.stop - within.start)
+
+
+def require_integers(
+    name: str, role: str, parts: Mapping[str, str], headers: Headers, dtypes: Collection[str]
+) -> None:
+    """Refuse a part of another dtype: NumPy would take it for other positions or words."""
+    if role in parts and headers[parts[role]].dtype not in dtypes:
+        raise wrong(
+            name,
+            f"has integers in another dtype in `{parts[role]}`",
+            parts,
+            expected=" or ".join(sorted(dtypes)),
+            found=str(headers[parts[role]]),
+        )
 
 
 def whole(value: Any) -> int | None:

@@ -12,7 +12,7 @@ from tensorkeep.quantized._blocks import Box, block_of, scaled, scales_at, sprea
 from tensorkeep.quantized._numbers import Array, Floats, unpacked
 from tensorkeep.quantized._record import Headers, QuantizedTensor, parts_of, wrong
 from tensorkeep.quantized._settings import Settings, module_of
-from tensorkeep.quantized.families._base import Layout, Take, cut, whole, widened
+from tensorkeep.quantized.families._base import POSITIONS, Layout, Take, cut, require_integers, whole, widened
 
 _ROLES = {
     "data": "_packed",
@@ -60,6 +60,7 @@ def _recognize(name: str, headers: Headers, settings: Settings) -> QuantizedTens
             raise wrong(
                 name, "has zero points that do not fit its scales", parts, expected=f"{expected}", found=str(zeros)
             )
+    require_integers(name, "order", parts, headers, POSITIONS)
     if "order" in parts and (headers[parts["order"]].shape != (n_in,) or len(shape) != 2 or block[0] != 1):
         raise wrong(
             name, "does not fit its order of columns", parts, expected=f"[{n_in}]", found=str(headers[parts["order"]])
