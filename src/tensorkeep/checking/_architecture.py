@@ -1,6 +1,6 @@
 """The tensors of a model of transformers, from its config: built on device meta, without data or code of others.
 
-This is a program of its own, which `_reference` starts: it has no network, no say over this process, and an end.
+This is a program of its own, which `_reference` starts: with downloads off, and limits of memory and time.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _model_class(transformers: Any, config: Mapping[str, Any], class_name: str |
 
 
 def _for_building(value: Any, key: str = "") -> Any:
-    """Return a config without what is not for building, at any depth."""
+    """Return a config without the keys that must not decide what is built, at any depth."""
     if isinstance(value, dict):
         return {
             each: _for_building(inner, each) for each, inner in value.items() if not _NOT_FOR_BUILDING.fullmatch(each)
@@ -104,7 +104,7 @@ def _for_building(value: Any, key: str = "") -> Any:
 
 
 def _refuse_large(config: Mapping[str, Any]) -> None:
-    """Refuse sizes that would take long to build; others end by the limits of this program."""
+    """Refuse sizes that would take long to build; for other configs, the limits of this program suffice."""
     n_layers = max(_numbers(config, _LAYERS), default=1)
     n_experts = max(_numbers(config, _EXPERTS), default=1)
     if n_layers > _MAX_LAYERS or n_layers * n_experts > _MAX_EXPERTS:

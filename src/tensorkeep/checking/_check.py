@@ -60,7 +60,7 @@ def check(
         tensorkeep.check("run/step-2", against="run/step-1", data=True)
 
     A config is given to transformers, if that is installed, which builds the model without data in a process of its
-    own, without a network. Code that a config names (`auto_map`) is never run.
+    own, offline. Code that a config names (`auto_map`) is never run.
 
     Args:
         what: A directory, an index or a file of any kind; or an open checkpoint, or a view of one. The components of

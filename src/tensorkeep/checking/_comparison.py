@@ -22,7 +22,7 @@ _LEFTOVERS: Final = re.compile(
 """Buffers that programs compute: old checkpoints have them, and any may lack them."""
 
 _MAX_CHANGES: Final = 20
-"""Ways of misnaming that are told apart."""
+"""Ways of misnaming that are reported separately."""
 
 _KNOWN_ENDINGS: Final = ("gamma", "beta", "weight_g", "weight_v", "original0", "original1")
 """Endings of old names, which transformers renames when it loads."""
@@ -196,7 +196,7 @@ def _absent(names: list[str], reference: Reference) -> Iterator[CheckFinding]:
             "error",
             f"{counted(len(names), 'tensor')} of {reference.name} not in the checkpoint: a loader leaves them random",
             names,
-            advice="Get them from where the checkpoint was made, or load it into the model that it is of",
+            advice="Get them from where the checkpoint was made, or load it into the model it was saved from",
         )
 
 
@@ -207,7 +207,7 @@ def _unexpected(names: list[str], reference: Reference) -> Iterator[CheckFinding
             "warning",
             f"{counted(len(names), 'tensor')} of the checkpoint not in {reference.name}: a loader drops them",
             names,
-            advice="Load it into the model that it is of, or leave them out: tensorkeep reshard --drop",
+            advice="Load it into the model it was saved from, or leave them out: tensorkeep reshard --drop",
         )
 
 

@@ -17,7 +17,7 @@ SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "note")
 
 _N_EXAMPLES: Final = 5
 _MAX_CHARS: Final = 300
-"""Of a name: some are as long as a header allows."""
+"""Characters of a name that are kept: some are as long as a header allows."""
 
 
 class CheckFinding(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 A stack is what is numbered below one name, such as `model.layers`. Nothing here knows an architecture, and sound
 models differ between layers in many ways. So only a single layer that differs from all others, which are alike, is
-reported, and not at the ends of a stack, where models put what is special.
+reported, and not at the ends of a stack, where models put special layers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LAYER_NAMES: Final = frozenset((
 
 _LEAST_LAYERS: Final = 4
 _LEAST_MODULES: Final = 3
-"""Layers and modules in each from which on one that differs is odd: a stack of single modules may well narrow."""
+"""Least layers, and modules in each, for one that differs to be odd: a stack of single modules may well narrow."""
 
 _numbers: Final = re.compile(r"\.(0|[1-9][0-9]{0,5})(?=\..)").finditer
 _MAX_NUMBERS: Final = 4
@@ -39,7 +39,7 @@ _MAX_MISNAMED: Final = 16
 _MAX_FINDINGS: Final = 100
 
 _WIDE: Final = frozenset(("F64", "F32", "F16", "BF16"))
-"""Dtypes that a model has the same of in all its layers; narrower ones depend on how a layer was quantized."""
+"""Dtypes that should be equal in all layers of a model; narrower ones depend on how a layer was quantized."""
 
 
 class Stack(msgspec.Struct):
@@ -83,7 +83,7 @@ def stacks_of(headers: Headers) -> list[Stack]:
 
 
 def examine_layers(stacks: list[Stack]) -> Iterator[CheckFinding]:
-    """Compare the layers of each stack; what is wrong with very many is wrong with all."""
+    """Compare the layers of each stack; after very many findings, more say nothing new."""
     return islice(_findings_of(stacks), _MAX_FINDINGS)
 
 
@@ -211,7 +211,7 @@ def _of_other_dtypes(stack: Stack) -> Iterator[CheckFinding]:
         yield finding_about(
             "dtype-mixed",
             "warning",
-            f"tensors of `{stack.path:.200}` have another dtype than the same ones of most layers",
+            f"tensors of `{stack.path:.200}` have another dtype than their counterparts in most layers",
             odd,
             expected=first[0],
             found=first[1],

@@ -21,7 +21,7 @@ _NARROW: Final = ("embed", "wte", "wpe", "lm_head", "shared")
 """Parts of names of embeddings, where rows of tokens that never occur may well be zero."""
 
 _BEGIN_AS_ZERO: Final = ("lora_B", "lora_up", "lora_embedding_A", "zero", "adaLN", "gate", "proj_out")
-"""Parts of names of tensors that training begins with zeros."""
+"""Parts of names of tensors that are zero when training begins."""
 
 _MAY_BE_INFINITE: Final = ("mask", "bias_table")
 
@@ -65,7 +65,7 @@ def _not_numbers(measured: Mapping[str, TensorStatistics]) -> Iterator[CheckFind
                 list(found),
                 expected="finite numbers",
                 found=f"{sum(found.values()):,} {what}",
-                advice="Go back to a step before the training diverged; tensorkeep verify tells damage from that",
+                advice="Go back to a step before training diverged; tensorkeep verify says if it is damage instead",
             )
 
 

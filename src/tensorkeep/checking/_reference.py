@@ -132,11 +132,11 @@ def _of_config(path: str, class_name: str | None) -> Reference:
     settings = parse_config(text)
     if settings is None or not isinstance(settings.top.get("model_type"), str):
         raise UnsupportedError(
-            "this is no config of a model", path=path, expected="an object of JSON with model_type"
+            "this is not the config of a model", path=path, expected="a JSON object with model_type"
         )
     if find_spec("transformers") is None or find_spec("torch") is None:
         raise MissingDependencyError(
-            "transformers is not installed, which builds the model of a config",
+            "transformers and torch build the model of a config, and one of them is not installed",
             path=path,
             hint="Install it: pip install transformers torch; or compare with another checkpoint",
         )

@@ -1,4 +1,4 @@
-"""What `config.json` says about a model's tensors, for the few values whose meaning hardly any model changes. Pure.
+"""What `config.json` says about a model's tensors, for the few values that mean the same in nearly every model. Pure.
 
 Everything else that a config implies is known to the library that builds the model: `check(against=...)` asks it.
 """
@@ -123,7 +123,7 @@ def _vocabulary(
             yield finding_about(
                 "vocab-size",
                 "error",
-                f"`{name:.200}` has other rows than config.json has tokens",
+                f"`{name:.200}` has a different number of rows than config.json has tokens",
                 [name],
                 expected=f"{n_tokens:,} rows (vocab_size)",
                 found=f"{rows:,}",
@@ -172,7 +172,7 @@ def _numbers_of_experts(stacks: list[Stack], settings: Settings) -> Iterator[Che
         yield finding_about(
             "expert-count",
             "error",
-            "layers have other numbers of experts than config.json says",
+            "layers have a different number of experts than config.json says",
             list(wrong),
             expected=f"{n_expected:,} experts",
             found=listed(f"{n:,}" for n in Counter(wrong.values())),

@@ -15,7 +15,7 @@ from tensorkeep.tensors import LazyTensor
 from tensorkeep.texts import counted
 
 _LEAST: Final = 2**15
-"""Elements from which on equal tensors are worth a note: small ones are equal when training begins."""
+"""Elements from which equal tensors are worth a note: small ones are equal when training begins."""
 
 
 def equality_of(tensors: Mapping[str, LazyTensor], *, reads: bool) -> AreEqual:
@@ -48,7 +48,7 @@ def examine_tie(headers: Headers, settings: Settings, are_equal: AreEqual) -> It
             names,
             expected="equal tensors, or one of them",
             found="two with different values",
-            advice="Set tie_word_embeddings to false in config.json, or leave the one out that was not trained",
+            advice="Set tie_word_embeddings to false in config.json, or leave out the one that was not trained",
         )
     elif not settings.is_tied and equal:
         yield finding_about(

@@ -58,7 +58,7 @@ def save(
         align: Bytes at whose multiples tensors begin, if their size is one too; see `tensorkeep.save`. With 64, JAX
             shares the memory of a mapped file.
         order: Names or shell patterns whose tensors come first in each file, in this order; see `tensorkeep.save`.
-        timeout_s: Seconds without a sign of life from any process after which a save together fails.
+        timeout_s: Seconds without a sign of life from any process after which a joint save fails.
 
     Raises:
         StateError: If a leaf is not data, such as a function or an object of some class; the message has its path.
@@ -124,7 +124,7 @@ def save_async(
         align: Bytes at whose multiples tensors begin; see `save`.
         order: Names or shell patterns whose tensors come first in each file; see `save`.
         max_waiting: How many saves may wait, each with its own copy, while another is written.
-        timeout_s: Seconds without a sign of life from any process after which a save together fails.
+        timeout_s: Seconds without a sign of life from any process after which a joint save fails.
 
     Returns:
         A handle that says when the save is done and whether it failed; see `tensorkeep.save_async`.

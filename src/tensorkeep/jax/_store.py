@@ -60,7 +60,7 @@ class CheckpointStore(store.CheckpointStore):
             ties: What to do with arrays that are in the tree more than once; see `tensorkeep.jax.save`.
             sha256: Whether to store the SHA-256 of each file in the shard index.
             progress: Called with the bytes done so far and the total; not if processes save together.
-            timeout_s: Seconds without a sign of life from any process after which a save together fails.
+            timeout_s: Seconds without a sign of life from any process after which a joint save fails.
 
         Returns:
             The directory of the step.
@@ -109,7 +109,7 @@ class CheckpointStore(store.CheckpointStore):
             sha256: Whether to store the SHA-256 of each file in the shard index.
             progress: Called by another thread, as in `save`.
             max_waiting: How many saves may wait, each with its own copy in memory, while another is written.
-            timeout_s: Seconds without a sign of life from any process after which a save together fails.
+            timeout_s: Seconds without a sign of life from any process after which a joint save fails.
 
         Returns:
             A handle to wait for the save, and to see whether it failed.

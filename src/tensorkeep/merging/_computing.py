@@ -84,7 +84,7 @@ def computed_in_wide(merge: Merge, dtypes: Sequence[str]) -> Callable[..., Numbe
 
 
 def computed_in_blocks(merge: Merge, dtypes: Sequence[str]) -> Callable[..., Numbers]:
-    """Return such a function for a merge number by number, which is then called for short blocks."""
+    """Return such a function for an elementwise merge, which is called for short blocks."""
     return partial(_in_blocks, computed_in_wide(merge, dtypes))
 
 

@@ -15,7 +15,7 @@ from tensorkeep.merging._computing import Numbers, merged
 from tensorkeep.tensors import LazyTensors, TensorView
 
 _MIN_DROPPED_DENSITY: Final = 0.0001
-"""Random numbers in F32 are multiples of 2**-24, which would change the probability of less by more than 0.1 %."""
+"""Random numbers in F32 are multiples of 2**-24, which would change smaller probabilities by more than 0.1 %."""
 
 
 def task_arithmetic(

@@ -72,7 +72,7 @@ def undo(
     durable: bool = True,
     progress: Progress | None = None,
 ) -> None:
-    """Take patches back, the last one first. The checkpoint is again what it was, bit for bit.
+    """Undo patches, the last one first. The checkpoint is again what it was, bit for bit.
 
     Args:
         target: A directory, an index or a file.

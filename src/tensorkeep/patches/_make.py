@@ -44,9 +44,9 @@ def make(
         tensorkeep.patches.make("step-100", "step-110", "110.patch.safetensors")
         tensorkeep.patches.apply("worker/model", "110.patch.safetensors")
 
-    A patch is a safetensors file. Of tensors that keep their dtype and shape it holds the differences of the bits,
-    packed; of tensors that come or are replaced, the new ones; and the digests of both checkpoints. Tensors with
-    equal recorded digests are not read; others are read once, in blocks, and compared with their digests.
+    A patch is a safetensors file. It holds packed differences for tensors that keep their dtype and shape, the new
+    tensors where one is added or replaced, and the digests of both checkpoints. Tensors with equal recorded digests
+    are not read; others are read once, in blocks, and compared with their digests.
 
     Args:
         old: The checkpoint that the patch is for, of any kind: a path, a URL, or what is open.

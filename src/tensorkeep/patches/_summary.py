@@ -1,4 +1,4 @@
-"""A patch is written, and what was written is said."""
+"""Writes a patch, and says what was written."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Summary(msgspec.Struct, frozen=True):
     Attributes:
         path: The file.
         n_changed: Tensors that keep their dtype and shape, and change.
-        n_added: Tensors that come, or replace others of another dtype or shape.
-        n_removed: Tensors that go.
+        n_added: Tensors that are new, or replace others of another dtype or shape.
+        n_removed: Tensors that are removed.
         nbytes: Bytes of the differences and tensors that the patch holds.
         is_reversible: Whether it can be undone.
     """

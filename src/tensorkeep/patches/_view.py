@@ -86,7 +86,7 @@ def view(base: LazyTensors, *patches: LazyTensors) -> TensorView:
             rows = tensorkeep.patches.view(base, patch)["embedding.weight"][10:20]
 
     Slices read and patch whole rows, in a few MiB. Tensors that are read whole are compared with the digests that the
-    patches promise. Of a base without digests, every tensor is read once to see that it is the right one.
+    patches promise. If the base has no digests, every tensor is read once to check that it is the right base.
 
     Args:
         base: The open checkpoint that the first patch is for.

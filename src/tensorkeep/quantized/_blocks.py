@@ -94,7 +94,7 @@ def spread(scales: Array, box: Box, block: tuple[int, ...]) -> Array:
 
 
 def scaled(values: Array, scales: Array, box: Box, block: tuple[int, ...]) -> Array:
-    """Multiply the elements of a part with their scales, in place."""
+    """Multiply the elements of a part by their scales, in place."""
     last, extent = box[-1], block[-1]
     if scales.size > 1 and extent > 1 and not last.start % extent and not len(last) % extent:
         rows = spread(scales.reshape(*scales.shape, *(1,) * (len(box) - scales.ndim)), box[:-1], block[:-1])

@@ -31,12 +31,12 @@ def layouts(tensors: LazyTensors, config: Mapping[str, Any] | None = None) -> La
     """Say which tensors of a checkpoint are quantized, how, and what is missing or contradicts itself.
 
         with tensorkeep.open("model/") as file:
-            found = tensorkeep.quantized.families(file)
+            found = tensorkeep.quantized.layouts(file)
             found.tensors["model.layers.0.mlp.up_proj.weight"].scheme  # "int4, groups of 128, zero points"
             found.findings
 
-    Known are GPTQ, AWQ (GEMM), compressed-tensors, ModelOpt (NVFP4, FP8), DeepSeek's blocks of F8, torchao's classes,
-    bitsandbytes, MXFP4 and ggml's blocks. Read are headers, `config.json` and `hf_quant_config.json` beside the
+    It knows GPTQ, AWQ (GEMM), compressed-tensors, ModelOpt (NVFP4, FP8), DeepSeek's blocks of F8, torchao's classes,
+    bitsandbytes, MXFP4 and ggml's blocks. It reads headers, `config.json` and `hf_quant_config.json` beside the
     checkpoint, and small tensors that say shapes.
 
     Args:
@@ -83,7 +83,7 @@ def read_config(path: str, name: str) -> dict[str, Any]:
         config: dict[str, Any] = msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FormatError(
-            "the configuration is no JSON object", path=join(directory, name), found=str(error)
+            "the configuration is not a JSON object", path=join(directory, name), found=str(error)
         ) from None
     return config
 

@@ -44,7 +44,7 @@ class LayoutFinding(msgspec.Struct, frozen=True, omit_defaults=True):
 
             - `"missing"`: a tensor without which the numbers are not known, such as scales.
             - `"contradiction"`: shapes, dtypes or settings that do not fit each other.
-            - `"reciprocal"`: two scales, one to divide by and one to multiply with.
+            - `"reciprocal"`: two scales, one to divide by and one to multiply by.
             - `"overlap"`: two groups of the configuration that name the same module and differ.
             - `"ignored"`: a module that is quantized although the configuration leaves it out, or the reverse.
             - `"unsupported"`: a layout that is recognized, and whose numbers are not known here.

@@ -16,7 +16,7 @@ _MAX_NBYTES: Final = 32 * 2**20
 """Bytes that a picture may read."""
 
 _MAX_N_ELEMENTS: Final = 2**23
-"""Elements that a picture may have: of an expanded view or a compressed dataset, few bytes give many."""
+"""Elements that a picture may have: few bytes of an expanded view or a compressed dataset can give many."""
 
 _MAX_REQUESTS: Final = 1024
 """Separate ranges of bytes that a picture may read."""

@@ -1,4 +1,4 @@
-"""aiohttp's server, which answers what is no request in no words of its own."""
+"""aiohttp's server, without its own texts in answers to malformed requests."""
 
 from __future__ import annotations
 

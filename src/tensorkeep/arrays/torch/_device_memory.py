@@ -18,8 +18,8 @@ STREAMS: Final[dict[str, Any]] = {"cuda": torch.cuda, "xpu": torch.xpu}
 Others, such as mps, share the CPU's memory, or are filled by plain copies."""
 
 _DIRECT_FROM_NBYTES: Final = 2**18
-"""Bytes from which a piece is copied straight into its tensor. Smaller ones are copied together, and from there on
-the device: starting a copy costs as much as copying this."""
+"""Bytes from which a piece is copied straight into its tensor. Smaller ones are copied together, and then distributed
+on the device: starting a copy costs as much as copying this many bytes."""
 
 
 class PinnedBuffer:
@@ -75,7 +75,7 @@ class TorchDeviceMemory:
         return PinnedBuffer(nbytes, is_pinned=self._device.type != "cpu")
 
     def start(self, targets: Sequence[Target], buffer_nbytes: int) -> TorchCopies:
-        """Start a sequence of copies that follows the caller's work, in which the tensors' memory may have been."""
+        """Start a sequence of copies that follows the caller's work, which may have used the tensors' memory."""
         scratch = torch.empty(buffer_nbytes, dtype=torch.uint8, device=self._device)
         stream = self._module.Stream(self._device)
         stream.wait_stream(self._module.current_stream(self._device))

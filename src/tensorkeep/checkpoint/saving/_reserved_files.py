@@ -82,7 +82,7 @@ class ReservedFiles:
         return entry
 
     def _close_unused(self) -> None:
-        """Close files until there are few enough, those first that were not used for the longest time."""
+        """Close files until there are few enough, the least recently used first."""
         unused = [number for number, entry in self._open.items() if not entry.n_users]
         for number in unused[: max(0, len(self._open) - max(self._max_open, 0))]:
             self._open.pop(number).file.close()

@@ -17,12 +17,12 @@ BaseModel = Annotated[
 
 Output = Annotated[
     str,
-    typer.Option("--output", "-o", metavar="DIRECTORY", help="Where the new one goes; created if its parent exists."),
+    typer.Option("--output", "-o", metavar="DIRECTORY", help="Where the result goes; created if its parent exists."),
 ]
 
 Weights = Annotated[
     str | None,
-    typer.Option("--weights", metavar="W,W...", help="A factor for each model, such as 2,1; equal ones without it."),
+    typer.Option("--weights", metavar="W,W...", help="A factor for each model, such as 2,1. Default: equal ones."),
 ]
 
 Scale = Annotated[float, typer.Option("--scale", metavar="X", help="A factor for the merged changes.")]

@@ -23,7 +23,7 @@ class Checked(msgspec.Struct, frozen=True):
 
     Attributes:
         report: What was found.
-        least: Share of the elements from which on missing and extra tensors are accepted; None if they never are.
+        least: Share of the elements from which missing and extra tensors are accepted; None if they never are.
     """
 
     report: CheckReport

@@ -94,14 +94,16 @@ def joined_texts(n_shared: list[int], suffixes: list[bytes]) -> list[bytes]:
     last = b""
     for shared, suffix in zip([0, *n_shared], suffixes, strict=False):
         if shared > len(last):
-            raise FormatError("a name in the database shares more than there is before it", found=f"{shared} bytes")
+            raise FormatError(
+                "a name in the database shares more bytes than the name before it has", found=f"{shared} bytes"
+            )
         last = last[:shared] + suffix
         found.append(last)
     return found
 
 
 def refuse_unordered(keys: Iterable[bytes]) -> None:
-    """Refuse keys that do not grow: a search for one might miss it, and one that is there twice has two values."""
+    """Refuse keys out of order: a search for one might miss it, and one that is there twice has two values."""
     for before, after in pairwise(keys):
         if not before < after:
             raise FormatError("the keys of the database are not in order", found=f"{after[:100]!r}")

@@ -20,7 +20,7 @@ def content_of(data: bytes, magic: bytes, most_nbytes: int) -> bytes:
     """Return what a structure holds: at most so many bytes, whose checksum is right."""
     if len(data) < _MIN_NBYTES or not data.startswith(magic):
         raise FormatError(
-            "this is no structure of a database (OCDBT)",
+            "this is not a structure of an OCDBT database",
             expected=f"bytes that begin {magic.hex()}",
             found=data[:4].hex(),
         )

@@ -40,7 +40,9 @@ def _file(base: str, path: bytes, n_base: int) -> DataFile:
     try:
         return DataFile(base + path.decode(), base + path[:n_base].decode())
     except UnicodeDecodeError:
-        raise FormatError("a data file of the database has a name that is no text", found=f"{path[:100]!r}") from None
+        raise FormatError(
+            "a data file of the database has a name that is not text", found=f"{path[:100]!r}"
+        ) from None
 
 
 def file_at(files: list[DataFile], number: int) -> DataFile:

@@ -145,7 +145,7 @@ class ZarrChunks:
         return bytes(self._nbytes)
 
     def checksums(self) -> list[Checksum]:
-        """Return none: what has a checksum is checked whenever it is read."""
+        """Return nothing: checksums are checked whenever chunks are read."""
         return []
 
 

@@ -85,7 +85,7 @@ class KeyEncoding(msgspec.Struct):
 def coding_of_version_2(
     dtype: str, order: str, separator: str, compressor: dict[str, Any] | None, filters: Any, fill: Any
 ) -> Coding:
-    """Return how chunks are stored that version 2 describes."""
+    """Return how chunks are stored, from the metadata of version 2."""
     _check_separator(separator)
     name = None if compressor is None else str(compressor.get("id"))
     unread = None
@@ -105,7 +105,7 @@ def coding_of_version_2(
 def coding_of_version_3(
     codecs: list[Codec], keys: KeyEncoding, shape: tuple[int, ...], fill: Any
 ) -> tuple[Coding, tuple[int, ...]]:
-    """Return how chunks are stored that version 3 describes, and the shape of those that can be read alone."""
+    """Return how chunks are stored, from the metadata of version 3, and the shape of what can be read alone."""
     is_default = keys.name == "default"
     separator = keys.configuration.get("separator", "/" if is_default else ".")
     _check_separator(separator)
@@ -132,7 +132,7 @@ def coding_of_version_3(
 
 
 def _check_separator(separator: Any) -> None:
-    """Refuse what would make other paths of the keys."""
+    """Refuse separators that would turn keys into other paths."""
     if not isinstance(separator, str) or separator not in {".", "/"}:
         raise FormatError("the keys of chunks are separated by neither . nor /", found=f"{separator!r:.100}")
 
@@ -145,7 +145,7 @@ def _sharding(codec: Codec) -> _Sharding:
 
 
 def _unread(codecs: list[Codec], steps: list[Codec], keys: KeyEncoding, *, is_sharded: bool) -> str | None:
-    """Return what is not read of how chunks are stored."""
+    """Return what tensorkeep does not read; None if it reads all chunks."""
     if keys.name not in {"default", "v2"}:
         return f"keys of chunks in the encoding {keys.name!r:.100}"
     if is_sharded:

@@ -37,7 +37,9 @@ class _Paths:
         self.wait_until_finished()
         target = check_target(path)
         if not force and os.path.lexists(target):
-            raise RefusedError("there is something already", path=target, hint="Pass force=True to replace it")
+            raise RefusedError(
+                "there is something at this path already", path=target, hint="Pass force=True to replace it"
+            )
         state, names = state_to_save(args)
         if not is_remote(target):
             with as_transport_error("could not create the directory", target):
@@ -111,7 +113,7 @@ class StandardCheckpointer(_Paths):
         state = checkpointer.restore("/model", abstract_state)
 
     Args:
-        engine: `"tensorstore"` to restore what orbax saved by that library, which parses the files in C++.
+        engine: `"tensorstore"` to restore what orbax saved with that library, which parses the files in C++.
         **options: Options of orbax for its own files; ignored.
     """
 
@@ -130,7 +132,7 @@ class StandardCheckpointer(_Paths):
         """Save a pytree; in a job of several processes, all of them call this.
 
         Args:
-            directory: Where to; a URL is replaced if there is something.
+            directory: Where to save; what is at a URL is replaced.
             state: The pytree.
             save_args: See `args.StandardSave`.
             force: Whether to replace what is there.
@@ -169,7 +171,7 @@ class Checkpointer(_Paths):
 
     Args:
         handler: A handler of pytrees or JSON; ignored.
-        engine: `"tensorstore"` to restore what orbax saved by that library, which parses the files in C++.
+        engine: `"tensorstore"` to restore what orbax saved with that library, which parses the files in C++.
         **options: Options of orbax for its own files; ignored.
 
     Raises:
@@ -201,7 +203,7 @@ class Checkpointer(_Paths):
         """Save; in a job of several processes, all of them call this.
 
         Args:
-            directory: Where to; a URL is replaced if there is something.
+            directory: Where to save; what is at a URL is replaced.
             item: A pytree, if there are no `args`.
             save_args: See `args.PyTreeSave`.
             args: `StandardSave`, `PyTreeSave`, `JsonSave`, or a `Composite` of these.

@@ -45,7 +45,7 @@ def names_in(opened: Opened) -> list[str] | None:
     """Return the names of the items of a checkpoint, or None if there is one without a name."""
     names = metadata_in(opened, _ITEMS, list[str])
     if names is not None and not (isinstance(opened.tree, dict) and opened.tree.keys() >= set(names)):
-        raise FormatError("there are names of items that it does not have", path=opened.path)
+        raise FormatError("the metadata names items that the checkpoint does not have", path=opened.path)
     return names
 
 

@@ -49,7 +49,7 @@ class CheckpointManager:
         item_handlers: Handlers of pytrees or JSON, one or by item. Ignored: files say what they hold.
         logger: Must be None.
         handler_registry: Must be None.
-        engine: `"tensorstore"` to restore steps that orbax saved by that library, which parses their files in C++.
+        engine: `"tensorstore"` to restore steps that orbax saved with that library, which parses their files in C++.
 
     Raises:
         UnsupportedError: If an option asks for something that a store cannot do, or a handler is of another kind.
@@ -261,7 +261,7 @@ class CheckpointManager:
         """Return what is known of a step, or of the run.
 
         Args:
-            step: Its number; None for what was said of the run when the manager was made, now or for the latest step.
+            step: Its number; None for the run: the `metadata` of this manager, or else of the latest step's.
 
         Raises:
             SourceMissingError: If there is no such step.

@@ -53,7 +53,7 @@ class DatabaseStore:
                 spans[key.decode()] = self.source.span_in(*place)
             except UnicodeDecodeError:
                 raise FormatError(
-                    "a key of the database is no text", path=self.source.name, found=repr(key)
+                    "a key of the database is not text", path=self.source.name, found=repr(key)
                 ) from None
         self.source.keep(b"".join(inline))
         self._n_inline = at

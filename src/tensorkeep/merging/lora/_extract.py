@@ -38,7 +38,7 @@ class ExtractedLayer(msgspec.Struct, frozen=True):
         shape: Shape of its weight.
         rank: The rank that it got: less than was asked for if the weight is smaller.
         norm: The Frobenius norm of what training changed.
-        error: The norm of the part of the change that the factors lack, divided by `norm`: 0 is exact, 1 is nothing.
+        error: The norm of what the factors lack of the change, divided by `norm`: 0 if they are exact.
     """
 
     name: str

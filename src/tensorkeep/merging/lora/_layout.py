@@ -71,7 +71,7 @@ def adapter_config(
 
 
 def _short_names(layers: Iterable[str], all_layers: Iterable[str]) -> list[str]:
-    """Return last parts of names where all layers that end so are adapted, as people write them, else whole names."""
+    """Return the last part of a name if all layers with it are adapted, as people write them, else the whole name."""
     adapted = set(layers)
     partly = {_last(layer) for layer in all_layers if layer not in adapted}
     return sorted({layer if _last(layer) in partly else _last(layer) for layer in adapted})

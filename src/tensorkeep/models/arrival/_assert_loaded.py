@@ -37,7 +37,7 @@ def assert_loaded(
 
     Call it after a load by any library: it finds parameters that were initialized again, dropped, or loaded into
     something that is not the model. Tensors with digests are not read: the digest of the parameter's bytes is
-    compared. Values of a parameter of another dtype are compared with the saved ones cast to it. Tied weights are
+    compared. A parameter of another dtype is compared with the saved values cast to it. Tied weights are
     compared once.
 
     Args:

@@ -48,9 +48,9 @@ def apply_patch(model: nn.Module, *patches: Checkpoint) -> None:
         tensorkeep.torch.apply_patch(model, "110.patch.safetensors")
 
     First, every tensor that changes is compared with the digest that the patch has for it, and so is what it would
-    become. Only if all are right, the differences are added in the memory of the parameters, which stay the same
+    become. Only if all are right are the differences added, in the memory of the parameters, which stay the same
     objects, on their device. Do not use the model meanwhile. Patches are read again as they are added, so they must
-    stay as they are: if one can no longer be read then, some weights are new and some are old.
+    not change meanwhile: if one can no longer be read, some weights are new and some are old.
 
     Args:
         model: The model. The names of its state dict are the names in the patches; tied weights change together.
@@ -105,7 +105,7 @@ def _once(found: dict[str, _Job], patches: list[Patch]) -> list[_Job]:
     for name, job in found.items():
         other = jobs.setdefault(id(job.storage), job)
         if other.contents != job.contents:
-            raise _refused(patches[-1], name, f"it is tied to `{other.name}`, which changes otherwise")
+            raise _refused(patches[-1], name, f"it is tied to `{other.name}`, which changes differently")
     _refuse_overlaps(list(jobs.values()), patches[-1])
     return list(jobs.values())
 
@@ -147,7 +147,7 @@ def _check(job: _Job) -> None:
             raise IntegrityError(
                 f"`{job.name}` of the model is not what the patch is for"
                 if is_old
-                else f"the patch would not make of `{job.name}` what it promises",
+                else f"`{job.name}` would not become what the patch promises",
                 tensor=job.name,
                 expected=f"BLAKE3 {content.digest[:16]}…",
                 found=f"{hasher.hexdigest()[:16]}…",

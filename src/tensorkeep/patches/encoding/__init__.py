@@ -1,6 +1,6 @@
 """The differences of tensors as bytes.
 
-- `_planes`: bytes that are mostly alike, as few bytes. Pure.
+- `_planes`: mostly equal bytes, coded in few. Pure.
 - `_differences`: how the words of two tensors differ, block by block. Pure.
 - `_words`: tensors as words.
 - `_delta`: the differences of one tensor, read from a patch.

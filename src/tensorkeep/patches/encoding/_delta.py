@@ -16,7 +16,7 @@ LENGTH: Final = np.dtype("<u4")
 """The table's numbers: bytes of each block, 0 where nothing differs."""
 
 _HEADS_NBYTES: Final = 2**16
-"""More than the heads of all planes of a block take, and the gaps in it that are long."""
+"""More bytes than the heads of all planes of a block and its long gaps take."""
 
 Way = Literal["forward", "back"]
 

@@ -1,8 +1,9 @@
 """How the words of two tensors differ, block by block. Pure.
 
-Words are the unsigned integers of a dtype's width. A difference is the new word less the old one, modulo two to the
-number of its bits. So it is exact for every dtype, says both ways (the old word is the new one less it), and is small
-where floating-point numbers moved by a few units in the last place, since neighboring numbers are neighboring words.
+Words are the unsigned integers of a dtype's width. A difference is the new word minus the old one, modulo two to the
+number of its bits. So it is exact for every dtype, works both ways (the old word is the new one minus it), and is
+small where floating-point numbers moved by a few units in the last place, since neighboring numbers are neighboring
+words.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bytes that are mostly alike, as few bytes: entropy coded by deflate, whose size is known beforehand. Pure."""
+"""Planes of mostly equal bytes, coded by deflate without a search for phrases; their size is known. Pure."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class PlaneReader:
 def _deflated(plane: Bytes) -> bytes:
     from zlib_ng import zlib_ng
 
-    # Differences have no phrases that come again, only frequent values and runs of one value.
+    # Differences have no repeated phrases, only frequent values and runs of one value.
     deflater = zlib_ng.compressobj(1, zlib_ng.DEFLATED, -zlib_ng.MAX_WBITS, strategy=zlib_ng.Z_RLE)
     return bytes(deflater.compress(plane) + deflater.flush())
 

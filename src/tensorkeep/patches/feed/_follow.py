@@ -175,8 +175,8 @@ def follow(
         for update in tensorkeep.follow("http://trainer:8000/feed"):
             update.apply_to("model")
 
-    The first update is the newest whole checkpoint, and each later one a patch, downloaded and checked. Who has
-    missed more patches than the publisher keeps gets a whole checkpoint again. To update a model in memory, call
+    The first update is the newest whole checkpoint, and each later one a patch, downloaded and checked. A follower
+    that missed more patches than the publisher keeps gets a whole checkpoint again. To update a model in memory, call
     `tensorkeep.torch.load_into(model, update.path)` for an anchor and `tensorkeep.torch.apply_patch` for a patch.
 
     Args:

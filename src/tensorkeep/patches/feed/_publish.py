@@ -84,7 +84,7 @@ class Publisher:
                 f"step {step} is not after the last one",
                 path=self._directory,
                 expected=f"a number above {before.steps[-1].step}",
-                hint="A run that went back is published in a new directory",
+                hint="Publish a run that went back in a new directory",
             )
         with ExitStack() as stack:
             new = opened(checkpoint, stack)

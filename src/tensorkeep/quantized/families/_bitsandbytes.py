@@ -49,7 +49,7 @@ def _recognize(name: str, headers: Headers, settings: Settings) -> QuantizedTens
     parts |= parts_of(headers, ((role, f"{name}{end}") for role, end in _ROLES.items()))
     state = settings.notes.get(state_name)
     if not isinstance(state, dict):
-        raise wrong(name, "has a quant state that is no JSON", parts, found=f"`{state_name}`")
+        raise wrong(name, "has a quant state that is not JSON", parts, found=f"`{state_name}`")
     block, outer_block = whole(state.get("blocksize")), whole(state.get("nested_blocksize"))
     shape = _shape(state)
     data, magnitudes = headers[name], headers.get(parts.get("magnitudes", ""))

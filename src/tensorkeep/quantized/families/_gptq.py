@@ -2,7 +2,7 @@
 
 Rows of `qweight` hold the numbers of a column of the weight, 32 of them in as many words as a number has bits, lowest
 first. `g_idx` says which group each column is in; without it, groups are next to each other. Zero points are stored
-less one, except in the second version of the format.
+minus one, except in the second version of the format.
 """
 
 from __future__ import annotations

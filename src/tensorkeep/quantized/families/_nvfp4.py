@@ -1,7 +1,7 @@
 """NVFP4: two numbers of four bits in a byte, a scale in F8_E4M3 for 16, and one scale in F32 for all. Pure.
 
-ModelOpt and compressed-tensors store the same blocks under other names, and the scale of all as each other's
-reciprocal: ModelOpt multiplies with it, compressed-tensors divides by it.
+ModelOpt and compressed-tensors store the same blocks under different names, and the scale of all as each other's
+reciprocal: ModelOpt multiplies by it, compressed-tensors divides by it.
 """
 
 from __future__ import annotations

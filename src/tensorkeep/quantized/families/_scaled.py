@@ -1,7 +1,7 @@
 """Numbers of eight bits with scales: compressed-tensors, ModelOpt, DeepSeek's blocks, LLM.int8() and others. Pure.
 
-The scale of an `F8` or `I8` tensor has the same name and `_scale`, or `_scale_inv`, by which DeepSeek means the same:
-both are multiplied. One scale may be for the whole, for a row, or for a block.
+The scale of an `F8` or `I8` tensor has its name with `_scale` added, or DeepSeek's `_scale_inv`: both mean a number
+to multiply by. One scale may be for the whole tensor, for a row, or for a block.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SCALING_METHODS: Final = frozenset(("fp8", "fbgemm_fp8", "modelopt", "compresse
 
 _DEEPSEEKS_BLOCK: Final = (128, 128)
 _PER_127: Final = np.float32(7.874015718698502e-3)
-"""What bitsandbytes multiplies with where others divide by 127."""
+"""What bitsandbytes multiplies by where others divide by 127."""
 
 
 def _recognize(name: str, headers: Headers, settings: Settings) -> QuantizedTensor | None:

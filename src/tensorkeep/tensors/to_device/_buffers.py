@@ -9,9 +9,9 @@ from tensorkeep.arrays import DeviceMemory, HostBuffer, Mark
 
 
 class HostBuffers:
-    """Buffers for threads that each hold at most one, and are not more than the buffers.
+    """Buffers for no more threads than there are buffers; each thread holds at most one.
 
-    So there is always one that is free, or will be when the device has copied it: nobody waits for another thread.
+    So one is always free, or will be when the device has copied it: no thread waits for another.
     """
 
     def __init__(self, device: DeviceMemory, n_buffers: int, nbytes: int) -> None:

@@ -72,7 +72,7 @@ class _Load:
             return None if self._is_over else self._copies.fill(buffer, transfer.moves)
 
     def stop(self) -> None:
-        """Let no thread copy any more, such as one that still reads when the load is interrupted."""
+        """Start no more copies, even if a thread is still reading when the load is interrupted."""
         with self._lock:
             self._is_over = True
 

@@ -19,7 +19,7 @@ _PACKED_NBYTES: Final = 2**18
 """Bytes of a tensor up to which it shares a buffer with others: copying it alone takes longer to start than to do."""
 
 ALIGNMENT: Final = 64
-"""Bytes. Where a run of tensors begins in a buffer; a multiple of the size of any element."""
+"""Runs of tensors begin at multiples of this many bytes in a buffer: a multiple of the size of any element."""
 
 
 class Part(msgspec.Struct, frozen=True, eq=False):

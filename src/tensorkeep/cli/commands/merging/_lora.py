@@ -23,7 +23,7 @@ def add_lora(
     output: Output,
     settings: Annotated[
         str | None,
-        typer.Option("--settings", metavar="FILE", help="An adapter_config.json; the one beside ADAPTER without it."),
+        typer.Option("--settings", metavar="FILE", help="An adapter_config.json. Default: the one beside ADAPTER."),
     ] = None,
     max_shard_size: MaxShardSize = "5GB",
     sha256: Sha256 = False,
@@ -51,7 +51,7 @@ def extract_lora(
     tuned: Annotated[str, typer.Argument(metavar="TUNED", help="The model after training.", show_default=False)],
     *,
     output: Output,
-    rank: Annotated[int, typer.Option("--rank", metavar="N", help="The rank of each product.")],
+    rank: Annotated[int, typer.Option("--rank", metavar="N", help="The rank of the factors.")],
     layers: Annotated[
         list[str] | None,
         typer.Option("--layers", metavar="GLOB", help="Only weights whose full names match; others are held whole."),

@@ -29,7 +29,9 @@ def patch(
     *,
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", metavar="PATH", help="What to write; apply and undo replace PATH without it."),
+        typer.Option(
+            "--output", "-o", metavar="PATH", help="What to write; without it, apply and undo replace PATH."
+        ),
     ] = None,
     reversible: Annotated[
         bool, typer.Option("--reversible", help="Keep removed and replaced tensors in the patch, for undo.")
@@ -37,7 +39,7 @@ def patch(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Turn one checkpoint into another by a small file.
+    """Turn one checkpoint into another with a small file.
 
     \b
       tensorkeep patch make OLD NEW -o PATCH    what turns OLD into NEW, bit for bit
@@ -45,7 +47,7 @@ def patch(
       tensorkeep patch undo PATH PATCH...       turn it back
       tensorkeep patch chain PATCH... -o PATCH  several patches as one
 
-    A patch has the digests of both checkpoints, and fits no other. Whenever apply or undo is stopped, PATH is the old
+    A patch has the digests of both checkpoints, and fits no others. If apply or undo is stopped, PATH is the old
     checkpoint or the new one.
     """  # noqa: D301 - typer takes it as a mark to keep the lines
     _refuse_misuse(action, paths, output)
