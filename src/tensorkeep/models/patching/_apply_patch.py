@@ -43,14 +43,14 @@ class _Job(msgspec.Struct, frozen=True, eq=False):
 
 
 def apply_patch(model: nn.Module, *patches: Checkpoint) -> None:
-    """Apply patches to a model in memory, in place and without a second copy: all of it, or nothing.
+    """Apply patches to a model in memory, in place and without a second copy; all is checked first.
 
         tensorkeep.torch.apply_patch(model, "110.patch.safetensors")
 
     First, every tensor that changes is compared with the digest that the patch has for it, and so is what it would
     become. Only if all are right are the differences added, in the memory of the parameters, which stay the same
-    objects, on their device. Do not use the model meanwhile. Patches are read again as they are added, so they must
-    not change meanwhile: if one can no longer be read, some weights are new and some are old.
+    objects, on their device. Do not use the model meanwhile. Patches are read again as they are added and must
+    not change: if one can no longer be read then, some weights are new and some are old.
 
     Args:
         model: The model. The names of its state dict are the names in the patches; tied weights change together.
