@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -221,3 +224,25 @@ def test_nothing_of_others_is_used_for_building(tmp_path: Path) -> None:
     (tmp_path / "evil.py").write_text("raise SystemExit")
 
     assert describe(config, None)["model"] == "LlamaForCausalLM"
+
+
+def test_the_program_that_builds_models_runs_nothing_that_a_config_can_name(tmp_path: Path) -> None:
+    (tmp_path / "timm.py").write_text("print('timm was run')")
+    program = (
+        "import pickle, tensorkeep.checking._architecture as program\n"
+        "program._refuse_code()\n"
+        "try:\n    import timm\nexcept ImportError:\n    print('without timm')\n"
+        "pickle.loads(b'cos\\nmkdir\\n.')\n"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=os.environ | {"PYTHONPATH": path},
+    )
+
+    assert done.stdout == "without timm\n"
+    assert "building its model would run something: pickle.find_class ('os', 'mkdir')" in done.stderr

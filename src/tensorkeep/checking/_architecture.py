@@ -25,6 +25,8 @@ _NOT_FOR_BUILDING: Final = re.compile(
 )
 """Keys of a config that name code or files of others, or another layout of the same tensors."""
 
+_REFUSED_EVENTS: Final = frozenset({"pickle.find_class", "os.system", "os.exec", "socket.connect"})
+
 _LAYERS: Final = re.compile(r".*(layers?|depth)s?")
 _EXPERTS: Final = re.compile(r".*experts")
 
@@ -39,6 +41,7 @@ def main() -> None:
         import resource
 
         resource.setrlimit(resource.RLIMIT_DATA, (_MAX_NBYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+    _refuse_code()
     request = json.load(sys.stdin)
     with redirect_stdout(sys.stderr):
         try:
@@ -48,6 +51,18 @@ def main() -> None:
         except Exception as error:  # noqa: BLE001 - whatever a library raises for a config that it does not like
             answer = {"refused": f"{type(error).__name__}: {error}"[:2000]}
     sys.stdout.write(json.dumps(answer))
+
+
+def _refuse_code() -> None:
+    """Let nothing that a config names be run: some models load files by arguments in it, timm even pickles."""
+    sys.modules["timm"] = None  # type: ignore[assignment] # transformers then says that such models need it
+    sys.addaudithook(_refuse_event)
+
+
+def _refuse_event(event: str, arguments: tuple[Any, ...]) -> None:
+    """Stop what no model that is built on device meta needs: classes of pickles, commands, connections."""
+    if event in _REFUSED_EVENTS:
+        raise RefusedConfigError(f"building its model would run something: {event} {arguments!r:.200}")
 
 
 def describe(config: Mapping[str, Any], class_name: str | None) -> dict[str, Any]:
