@@ -35,7 +35,7 @@ def equality_of(tensors: Mapping[str, LazyTensor], *, reads: bool) -> AreEqual:
 
 
 def examine_tie(headers: Headers, settings: Settings, are_equal: AreEqual) -> Iterator[CheckFinding]:
-    """Compare input and output embeddings with what the config says of them."""
+    """Compare input and output embeddings with what the config says about them."""
     names = embedding_and_head(headers)
     if names is None or settings.is_tied is None:
         return

@@ -107,7 +107,7 @@ def load_into(
         assign: Whether to put the saved tensors themselves into the model, in the checkpoint's dtype unless `dtype`
             is given. If the file is mapped, nothing is read until it is used. Required for a model on device meta,
             whose parameters are replaced by new objects.
-        report: Whether the result has a `coverage`, which says of each tensor where it went.
+        report: Whether the result has a `coverage`, which says where each tensor went.
         progress: Called every few MiB with the bytes loaded so far and the total.
 
     Returns:

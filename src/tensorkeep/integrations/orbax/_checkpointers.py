@@ -9,8 +9,9 @@ from typing import Any, Final, Literal, Self
 
 import jax
 
-from tensorkeep.checkpoint import SaveHandle, SaveOptions, open_checkpoint
+from tensorkeep.checkpoint import SaveOptions, open_checkpoint
 from tensorkeep.errors import RefusedError, as_transport_error
+from tensorkeep.integrations.orbax._background import OneSave
 from tensorkeep.integrations.orbax._handlers import check_handlers
 from tensorkeep.integrations.orbax._items import restore_items, state_to_save
 from tensorkeep.integrations.orbax._metadata import OF_STEP, StepMetadata, as_metadata, custom_in, described
@@ -26,12 +27,12 @@ _SHARD_NBYTES: Final = 5 * 10**9
 """Bytes of one file, unless one array is larger."""
 
 
-class _Paths:
+class _Paths(OneSave):
     """Saves to paths, one after the other, and restores from them."""
 
     def __init__(self, engine: Literal["tensorstore"] | None) -> None:
         self._engine = engine
-        self._handle: SaveHandle | None = None
+        super().__init__()
 
     def _begin(self, path: _Path, args: Any, custom_metadata: Any, *, force: bool) -> None:
         self.wait_until_finished()
@@ -70,25 +71,6 @@ class _Paths:
         self.wait_until_finished()
         with open_checkpoint(directory, framework="jax", engine=self._engine) as opened:
             return StepMetadata(described(opened), {}, custom_in(opened, OF_STEP))
-
-    def wait_until_finished(self) -> None:
-        """Wait until what is being saved is complete.
-
-        Raises:
-            BaseException: What the save raised.
-        """
-        handle, self._handle = self._handle, None
-        if handle is not None:
-            handle.result()
-
-    def check_for_errors(self) -> None:
-        """Raise what a save in the background raised, if it has ended.
-
-        Raises:
-            BaseException: What the save raised.
-        """
-        if self._handle is not None and self._handle.done():
-            self.wait_until_finished()
 
     def close(self) -> None:
         """Wait until what is being saved is complete.

@@ -9,8 +9,9 @@ from typing import Any, Literal, Self
 
 import jax
 
-from tensorkeep.checkpoint import SaveHandle, open_checkpoint
+from tensorkeep.checkpoint import open_checkpoint
 from tensorkeep.errors import RefusedError, SourceMissingError, UnsupportedError
+from tensorkeep.integrations.orbax._background import OneSave
 from tensorkeep.integrations.orbax._handlers import check_handlers
 from tensorkeep.integrations.orbax._items import items_of, restore_item, restore_items, state_to_save
 from tensorkeep.integrations.orbax._legacy import restore_args_of, save_args_of
@@ -29,7 +30,7 @@ from tensorkeep.integrations.orbax.args import Composite
 from tensorkeep.jax import CheckpointStore
 
 
-class CheckpointManager:
+class CheckpointManager(OneSave):
     """The steps of a run, as orbax's `CheckpointManager` keeps them: same methods, arguments and results.
 
         manager = CheckpointManager("/run", options=CheckpointManagerOptions(max_to_keep=3))
@@ -81,7 +82,7 @@ class CheckpointManager:
         self._of_run = None if metadata is None else dict(metadata)
         self._metadata = as_metadata(OF_RUN, metadata)
         self._store = CheckpointStore(os.fspath(directory), prune=True, **self._options.rules())
-        self._handle: SaveHandle | None = None
+        super().__init__()
         self._begun: int | None = None
 
     @property
@@ -292,25 +293,6 @@ class CheckpointManager:
         self.wait_until_finished()
         if jax.process_index() == 0:
             self._store.remove(step)
-
-    def wait_until_finished(self) -> None:
-        """Wait until the step that is being saved is complete.
-
-        Raises:
-            BaseException: What the save raised.
-        """
-        handle, self._handle = self._handle, None
-        if handle is not None:
-            handle.result()
-
-    def check_for_errors(self) -> None:
-        """Raise what a save in the background raised, if it has ended.
-
-        Raises:
-            BaseException: What the save raised.
-        """
-        if self._handle is not None and self._handle.done():
-            self.wait_until_finished()
 
     def is_saving_in_progress(self) -> bool:
         """Return whether a step is being saved."""

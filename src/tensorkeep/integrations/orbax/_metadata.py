@@ -17,14 +17,14 @@ from tensorkeep.kinds import Opened
 from tensorkeep.tensors import LazyTensor
 
 OF_STEP: Final = "orbax.custom_metadata"
-"""Key of metadata with what the caller says of a step, as JSON."""
+"""Key of metadata with what the caller says about a step, as JSON."""
 
 OF_RUN: Final = "orbax.root_metadata"
-"""Key of metadata with what the caller says of the run, as JSON."""
+"""Key of metadata with what the caller says about the run, as JSON."""
 
 
 class RootMetadata(msgspec.Struct, frozen=True):
-    """What the caller said of a run.
+    """What the caller said about a run.
 
     Attributes:
         custom_metadata: Plain data by key.
@@ -39,7 +39,7 @@ class StepMetadata(msgspec.Struct, frozen=True):
     Attributes:
         item_metadata: A tree of `jax.ShapeDtypeStruct`; several items as a `Composite`.
         metrics: Its metrics.
-        custom_metadata: What the caller said of it.
+        custom_metadata: What the caller said about it.
     """
 
     item_metadata: Any
