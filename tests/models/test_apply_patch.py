@@ -98,11 +98,15 @@ def test_patches_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> No
     larger = {**trained(model, 1), "more": torch.ones(3)}
     other = {**trained(model, 1), "frozen": torch.ones(4)}
     untied = {**trained(model, 1), "head.weight": trained(model, 2)["embed.weight"]}
-    for name, state in (("larger", larger), ("other", other), ("untied", untied)):
+    left = {**trained(model, 1), "head.weight": model.state_dict()["head.weight"]}
+    for name, state in (("larger", larger), ("other", other), ("untied", untied), ("left", left)):
         tensorkeep.save(state, tmp_path / f"{name}.safetensors")
         patches.make(folder / "0.safetensors", tmp_path / f"{name}.safetensors", tmp_path / name)
         with pytest.raises(RefusedError, match="does not fit the model"):
             apply_patch(model, tmp_path / name)
+    patches.chain([tmp_path / "left"], tmp_path / "chained")
+    with pytest.raises(RefusedError, match="tied"):
+        apply_patch(model, tmp_path / "chained")
     assert bits_of(model.state_dict()) == before
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from math import prod
 from typing import Any
 
 import msgspec
@@ -158,17 +157,6 @@ def _after(before: _Combined | None, patch: Patch, name: str, change: Change) ->
     return _Combined(start.old, change.new, (), old_whole, new_whole)
 
 
-def _words_of(name: str, content: Content, patch: Patch) -> tuple[int, np.dtype[Any]]:
-    """Return how many words a tensor has, and their dtype."""
-    dtype = BY_NAME.get(content.dtype)
-    if dtype is None:
-        raise UnsupportedError(
-            f"differences of tensor `{name}` cannot be added", path=patch.path, tensor=name, found=content.dtype
-        )
-    word = word_of(dtype)
-    return dtype.nbytes(prod(content.shape)) // word.itemsize, word
-
-
 def _sum(deltas: tuple[Delta, ...], spool: Spool, meter: ProgressMeter) -> SpooledDelta:
     """Add differences, block by block."""
     total = SpooledDelta(spool)
@@ -197,4 +185,5 @@ def _between(steps: list[Patch], changes: dict[str, Change]) -> Description:
         old=End(steps[0].description.old.digest, None if is_same else old),
         new=End(steps[-1].description.new.digest, None if is_same else new),
         tensors=changes,
+        equal=tuple({name: None for step in steps for name in step.description.equal if name not in changes}),
     )

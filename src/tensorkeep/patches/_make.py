@@ -90,6 +90,7 @@ def make(
             old=End(digest_of_contents(olds), None if is_same else texts[0]),
             new=End(digest_of_contents(news), None if is_same else texts[1]),
             tensors=changes,
+            equal=_equal_to_changed(changes, olds),
         )
         return write_patch(path, description, parts.to_write, durable=durable)
 
@@ -123,6 +124,12 @@ class _Parts:
         self.to_write |= {names[side]: lazy.tensor_to_write() for side, lazy in whole.items() if lazy is not None}
         ends = [None if lazy is None else content_of(lazy) for lazy in (old, new)]
         return Change(ends[0], ends[1], old_whole=names.get("old"), new_whole=names.get("new"))
+
+
+def _equal_to_changed(changes: dict[str, Change], olds: dict[str, Content]) -> tuple[str, ...]:
+    """Return the names of tensors that stay what another was or becomes."""
+    ends = {end for change in changes.values() for end in (change.old, change.new)}
+    return tuple(name for name, content in olds.items() if content in ends and name not in changes)
 
 
 def _compare(

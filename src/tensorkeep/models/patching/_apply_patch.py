@@ -80,7 +80,18 @@ def _jobs(model: nn.Module, patches: list[Patch]) -> list[_Job]:
             if name not in storages:
                 raise _refused(patch, name, "the model has no such tensor")
             found[name] = _extended(found.get(name) or _Job(storages[name], (), ()), patch, name, change)
+    for patch in patches:
+        for name in patch.description.equal:
+            if name in storages and name not in found:
+                _refuse_untied(name, storages[name].names, found, patch)
     return _once(found, patches)
+
+
+def _refuse_untied(name: str, names: tuple[str, ...], found: dict[str, _Job], patch: Patch) -> None:
+    """Refuse to leave a tensor as it is that shares its memory with one that changes."""
+    tied = next((other for other in names if other in found), None)
+    if tied is not None:
+        raise _refused(patch, name, f"it is tied to `{tied}`, which changes; it does not")
 
 
 def _extended(job: _Job, patch: Patch, name: str, change: Change) -> _Job:

@@ -99,18 +99,21 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
         old: The checkpoint that it is for.
         new: The checkpoint that it makes.
         tensors: Name to change, for tensors that change.
+        equal: Names of tensors that do not change, and equal one that does, as it was or becomes. A model in which
+            they are tied cannot follow.
     """
 
     patch: int = _VERSION
     old: End
     new: End
     tensors: dict[str, Change]
+    equal: tuple[str, ...] = ()
 
     @property
     def reversed(self) -> Description:
         """The way back."""
         tensors = {name: change.reversed for name, change in self.tensors.items()}
-        return Description(old=self.new, new=self.old, tensors=tensors)
+        return Description(old=self.new, new=self.old, tensors=tensors, equal=self.equal)
 
     @property
     def is_reversible(self) -> bool:
