@@ -9,6 +9,7 @@ import typer
 import tensorkeep
 from tensorkeep.cli.commands import FAMILIES, GROUPS
 from tensorkeep.cli.help import PlainCommand, PlainGroup, Row, Section
+from tensorkeep.cli.inputs import ungrouped
 from tensorkeep.cli.terminal import show_text
 
 
@@ -50,7 +51,8 @@ for _family_app in _families.values():
     app.add_typer(_family_app)
 for _command in (command for commands in GROUPS.values() for command in commands):
     _word, _, _name = _command.name.rpartition(" ")
-    _families.get(_word, app).command(_name, cls=PlainCommand, context_settings=_command.parsing)(_command.function)
+    _register = _families.get(_word, app).command(_name, cls=PlainCommand, context_settings=_command.parsing)
+    _register(ungrouped(_command.function))
 
 
 def _show_version(wanted: bool) -> None:

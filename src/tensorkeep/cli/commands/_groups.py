@@ -1,7 +1,8 @@
 """The names of all commands, in the groups and the order in which the help shows them.
 
 A new command is a new file with one function, named here. All command files are imported at the start, so they must
-import nothing slow: use names of `tensorkeep`, which are resolved on first use.
+import nothing slow: use names of `tensorkeep`, which are resolved on first use. Options that several commands share
+are groups in `cli/inputs/_grouped.py`, such as `Saving`: one parameter of the function, several options for people.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What people type, and the values that it becomes.
 
 - `_options`: arguments and options that several commands share.
+- `_grouped`: those of a group as one value.
 - `_completion`: what the Tab key offers.
 - `_merging`: arguments and options of the commands that merge models.
 - `_rules`: the rules of a store as options.
@@ -10,12 +11,12 @@
 """
 
 from tensorkeep.cli.inputs._completion import export_formats, libraries, tensor_names
+from tensorkeep.cli.inputs._grouped import Chosen, Names, NewFiles, OptionGroup, Saving, ungrouped
 from tensorkeep.cli.inputs._index_syntax import Index, parse_index_text
 from tensorkeep.cli.inputs._merging import (
     BaseModel,
     Integers,
     Models,
-    Output,
     Scale,
     Weights,
     integers_of,
@@ -35,6 +36,7 @@ from tensorkeep.cli.inputs._options import (
     MaxShardSize,
     NewVariant,
     Order,
+    Output,
     Rename,
     Rewritten,
     Select,
@@ -56,6 +58,7 @@ __all__ = [
     "Balance",
     "BaseModel",
     "Cast",
+    "Chosen",
     "Dequantize",
     "Destination",
     "Drop",
@@ -71,11 +74,15 @@ __all__ = [
     "MaxShardSize",
     "Models",
     "Monitor",
+    "Names",
+    "NewFiles",
     "NewVariant",
+    "OptionGroup",
     "Order",
     "Output",
     "Rename",
     "Rewritten",
+    "Saving",
     "Scale",
     "Select",
     "Sha256",
@@ -97,6 +104,7 @@ __all__ = [
     "share_of",
     "size_of",
     "tensor_names",
+    "ungrouped",
     "weights_of",
     "write_npy",
 ]

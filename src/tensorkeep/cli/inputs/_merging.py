@@ -15,11 +15,6 @@ BaseModel = Annotated[
     str, typer.Argument(metavar="BASE", help="The model that the others were trained from.", show_default=False)
 ]
 
-Output = Annotated[
-    str,
-    typer.Option("--output", "-o", metavar="DIRECTORY", help="Where the result goes; created if its parent exists."),
-]
-
 Weights = Annotated[
     str | None,
     typer.Option("--weights", metavar="W,W...", help="A factor for each model, such as 2,1. Default: equal ones."),

@@ -34,6 +34,11 @@ Destination = Annotated[
     ),
 ]
 
+Output = Annotated[
+    str,
+    typer.Option("--output", "-o", metavar="DIRECTORY", help="Where the result goes; created if its parent exists."),
+]
+
 Variant = Annotated[
     str | None,
     typer.Option("--variant", metavar="NAME", help="Which checkpoint of a directory, such as fp16."),

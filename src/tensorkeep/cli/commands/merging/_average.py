@@ -10,15 +10,10 @@ import typer
 import tensorkeep
 from tensorkeep.cli.commands.merging._merged import write_merged
 from tensorkeep.cli.inputs import (
-    AsJson,
-    Drop,
-    Force,
+    Chosen,
     Integers,
-    MaxShardSize,
     Models,
-    Output,
-    Select,
-    Sha256,
+    Saving,
     Weights,
     integers_of,
     weights_of,
@@ -28,15 +23,10 @@ from tensorkeep.cli.inputs import (
 def average(
     models: Models,
     *,
-    output: Output,
     weights: Weights = None,
     integers: Integers = "equal",
-    select: Select = None,
-    drop: Drop = None,
-    max_shard_size: MaxShardSize = "5GB",
-    sha256: Sha256 = False,
-    force: Force = False,
-    as_json: AsJson = False,
+    chosen: Chosen,
+    saving: Saving,
 ) -> None:
     """Average models number by number.
 
@@ -46,13 +36,8 @@ def average(
     write_merged(
         partial(tensorkeep.merging.average, weights=weights_of(weights), integers=integers_of(integers)),
         models,
-        output,
-        select=select,
-        drop=drop,
-        max_shard_size=max_shard_size,
-        sha256=sha256,
-        force=force,
-        as_json=as_json,
+        saving,
+        chosen,
     )
 
 
@@ -61,29 +46,19 @@ def ema(
         list[str], typer.Argument(metavar="STEP...", help="Steps of a run, oldest first.", show_default=False)
     ],
     *,
-    output: Output,
     decay: Annotated[
         float, typer.Option("--decay", metavar="X", help="How much a step counts, compared with the next: below 1.")
     ],
     integers: Integers = "equal",
-    select: Select = None,
-    drop: Drop = None,
-    max_shard_size: MaxShardSize = "5GB",
-    sha256: Sha256 = False,
-    force: Force = False,
-    as_json: AsJson = False,
+    chosen: Chosen,
+    saving: Saving,
 ) -> None:
     """Average the steps of a run, later ones more: an exponential moving average."""
     write_merged(
         partial(tensorkeep.merging.ema, decay=decay, integers=integers_of(integers)),
         steps,
-        output,
-        select=select,
-        drop=drop,
-        max_shard_size=max_shard_size,
-        sha256=sha256,
-        force=force,
-        as_json=as_json,
+        saving,
+        chosen,
     )
 
 
@@ -91,24 +66,14 @@ def slerp(
     first: Annotated[str, typer.Argument(metavar="A", help="The model at 0.", show_default=False)],
     second: Annotated[str, typer.Argument(metavar="B", help="The model at 1.", show_default=False)],
     *,
-    output: Output,
     t: Annotated[float, typer.Option("--t", metavar="X", help="The position between the models, from 0 to 1.")],
-    select: Select = None,
-    drop: Drop = None,
-    max_shard_size: MaxShardSize = "5GB",
-    sha256: Sha256 = False,
-    force: Force = False,
-    as_json: AsJson = False,
+    chosen: Chosen,
+    saving: Saving,
 ) -> None:
     """Interpolate between two models along the arc between their directions."""
     write_merged(
         partial(tensorkeep.merging.slerp, t=t),
         [first, second],
-        output,
-        select=select,
-        drop=drop,
-        max_shard_size=max_shard_size,
-        sha256=sha256,
-        force=force,
-        as_json=as_json,
+        saving,
+        chosen,
     )

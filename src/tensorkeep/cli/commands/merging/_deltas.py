@@ -10,16 +10,11 @@ import typer
 import tensorkeep
 from tensorkeep.cli.commands.merging._merged import write_merged
 from tensorkeep.cli.inputs import (
-    AsJson,
     BaseModel,
-    Drop,
-    Force,
-    MaxShardSize,
+    Chosen,
     Models,
-    Output,
+    Saving,
     Scale,
-    Select,
-    Sha256,
     Weights,
     weights_of,
 )
@@ -29,27 +24,17 @@ def task_arithmetic(
     base: BaseModel,
     models: Models,
     *,
-    output: Output,
     weights: Weights = None,
     scale: Scale = 1.0,
-    select: Select = None,
-    drop: Drop = None,
-    max_shard_size: MaxShardSize = "5GB",
-    sha256: Sha256 = False,
-    force: Force = False,
-    as_json: AsJson = False,
+    chosen: Chosen,
+    saving: Saving,
 ) -> None:
     """Add the weighted changes of models to their base; a negative weight unlearns one."""
     write_merged(
         partial(tensorkeep.merging.task_arithmetic, weights=weights_of(weights), scale=scale),
         [base, *models],
-        output,
-        select=select,
-        drop=drop,
-        max_shard_size=max_shard_size,
-        sha256=sha256,
-        force=force,
-        as_json=as_json,
+        saving,
+        chosen,
     )
 
 
@@ -57,30 +42,20 @@ def ties(
     base: BaseModel,
     models: Models,
     *,
-    output: Output,
     density: Annotated[
         float, typer.Option("--density", metavar="X", help="The share of changes to keep, the largest: up to 1.")
     ],
     weights: Weights = None,
     scale: Scale = 1.0,
-    select: Select = None,
-    drop: Drop = None,
-    max_shard_size: MaxShardSize = "5GB",
-    sha256: Sha256 = False,
-    force: Force = False,
-    as_json: AsJson = False,
+    chosen: Chosen,
+    saving: Saving,
 ) -> None:
     """Add the largest changes of models to their base, where they agree on the sign."""
     write_merged(
         partial(tensorkeep.merging.ties, density=density, weights=weights_of(weights), scale=scale),
         [base, *models],
-        output,
-        select=select,
-        drop=drop,
-        max_shard_size=max_shard_size,
-        sha256=sha256,
-        force=force,
-        as_json=as_json,
+        saving,
+        chosen,
     )
 
 
@@ -88,29 +63,19 @@ def dare(
     base: BaseModel,
     models: Models,
     *,
-    output: Output,
     density: Annotated[
         float, typer.Option("--density", metavar="X", help="The probability that a change is kept: up to 1.")
     ],
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Decides which changes are kept.")],
     weights: Weights = None,
     scale: Scale = 1.0,
-    select: Select = None,
-    drop: Drop = None,
-    max_shard_size: MaxShardSize = "5GB",
-    sha256: Sha256 = False,
-    force: Force = False,
-    as_json: AsJson = False,
+    chosen: Chosen,
+    saving: Saving,
 ) -> None:
     """Add a random part of the changes of models to their base, scaled up."""
     write_merged(
         partial(tensorkeep.merging.dare, density=density, seed=seed, weights=weights_of(weights), scale=scale),
         [base, *models],
-        output,
-        select=select,
-        drop=drop,
-        max_shard_size=max_shard_size,
-        sha256=sha256,
-        force=force,
-        as_json=as_json,
+        saving,
+        chosen,
     )

@@ -9,7 +9,7 @@ import typer
 
 import tensorkeep
 from tensorkeep.cli.commands.merging._merged import refusing_numbers, write_merged
-from tensorkeep.cli.inputs import AsJson, BaseModel, Force, MaxShardSize, Output, Sha256
+from tensorkeep.cli.inputs import AsJson, BaseModel, Force, Output, Saving
 from tensorkeep.cli.reports import Extracted
 from tensorkeep.cli.terminal import Writing, show_result
 
@@ -20,15 +20,11 @@ def add_lora(
         str, typer.Argument(metavar="ADAPTER", help="A directory that peft wrote, or its file.", show_default=False)
     ],
     *,
-    output: Output,
     settings: Annotated[
         str | None,
         typer.Option("--settings", metavar="FILE", help="An adapter_config.json. Default: the one beside ADAPTER."),
     ] = None,
-    max_shard_size: MaxShardSize = "5GB",
-    sha256: Sha256 = False,
-    force: Force = False,
-    as_json: AsJson = False,
+    saving: Saving,
 ) -> None:
     """Add a LoRA adapter to its base model.
 
@@ -38,11 +34,7 @@ def add_lora(
     write_merged(
         partial(tensorkeep.merging.add_lora, settings=settings),
         [base, adapter],
-        output,
-        max_shard_size=max_shard_size,
-        sha256=sha256,
-        force=force,
-        as_json=as_json,
+        saving,
     )
 
 

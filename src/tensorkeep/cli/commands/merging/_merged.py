@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 import tensorkeep
-from tensorkeep.cli.inputs import size_of
+from tensorkeep.cli.inputs import Chosen, Saving, size_of
 from tensorkeep.cli.reports import read_written
 from tensorkeep.cli.terminal import Writing, show_result
 from tensorkeep.errors import TensorkeepError
@@ -22,30 +22,24 @@ if TYPE_CHECKING:
 def write_merged(
     merge: Callable[..., LazyTensors],
     paths: Sequence[str],
-    output: str,
-    *,
-    select: list[str] | None = None,
-    drop: list[str] | None = None,
-    max_shard_size: str = "5GB",
-    sha256: bool = False,
-    force: bool = False,
-    as_json: bool = False,
+    saving: Saving,
+    chosen: Chosen | None = None,
 ) -> None:
     """Open the models, write what a function makes of them, and report it."""
     with ExitStack() as files:
-        models = [_chosen(files.enter_context(tensorkeep.open(path)), select, drop) for path in paths]
+        models = [_select(files.enter_context(tensorkeep.open(path)), chosen or Chosen()) for path in paths]
         with refusing_numbers():
             merged = merge(*models)
         write = partial(
             tensorkeep.merging.save_merged,
             merged,
-            output,
-            max_shard_size=size_of(max_shard_size),
-            sha256=sha256,
+            saving.output,
+            max_shard_size=size_of(saving.max_shard_size),
+            sha256=saving.sha256,
         )
-        writing = Writing(output, force=force, asks=not as_json)
+        writing = Writing(saving.output, force=saving.force, asks=not saving.as_json)
         writing.run_shown("merging", write)
-    show_result(read_written(output, None, writing.seconds, writing.replaced), as_json=as_json)
+    show_result(read_written(saving.output, None, writing.seconds, writing.replaced), as_json=saving.as_json)
 
 
 @contextmanager
@@ -59,6 +53,6 @@ def refusing_numbers() -> Iterator[None]:
         raise typer.BadParameter(str(error)) from None
 
 
-def _chosen(model: LazyTensors, select: list[str] | None, drop: list[str] | None) -> LazyTensors:
-    selected = model.select(*select) if select else model
-    return selected.drop(*drop) if drop else selected
+def _select(model: LazyTensors, chosen: Chosen) -> LazyTensors:
+    selected = model.select(*chosen.select) if chosen.select else model
+    return selected.drop(*chosen.drop) if chosen.drop else selected

@@ -12,16 +12,12 @@ from tensorkeep.cli.inputs import (
     AsJson,
     Cast,
     Dequantize,
-    Drop,
     Engine,
     Force,
-    Rename,
-    Select,
-    StripPrefix,
+    Names,
     Target,
     Variant,
     export_formats,
-    pairs_of,
 )
 from tensorkeep.cli.reports import Exported
 from tensorkeep.cli.terminal import Writing, show_result
@@ -43,10 +39,7 @@ def export(
             autocompletion=export_formats,
         ),
     ] = None,
-    select: Select = None,
-    drop: Drop = None,
-    rename: Rename = None,
-    strip_prefix: StripPrefix = None,
+    names: Names,
     dequantize: Dequantize = None,
     cast: Cast = None,
     drop_unknown: Annotated[
@@ -75,16 +68,12 @@ def export(
     Options apply in this order: --select, --drop, --rename, --strip-prefix, --dequantize, --cast. The first three can
     be repeated.
     """  # noqa: D301 - typer takes it as a mark to keep the lines
-    renaming = pairs_of(rename, "--rename", "OLD=NEW")
     write = partial(
         tensorkeep.export,
         source,
         target,
         to=to,
-        select=select,
-        drop=drop,
-        rename=renaming or None,
-        strip_prefix=strip_prefix,
+        **names.arguments(),
         dequantize=dequantize,
         cast=cast,
         variant=variant,

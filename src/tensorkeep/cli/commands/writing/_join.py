@@ -9,21 +9,15 @@ import typer
 
 import tensorkeep
 from tensorkeep.cli.inputs import (
-    Align,
     AsJson,
     Balance,
     Cast,
+    Chosen,
     Destination,
-    Drop,
     Force,
-    MaxShardSize,
-    NewVariant,
-    Order,
-    Select,
-    Sha256,
+    NewFiles,
     SplitLarge,
     Variant,
-    size_of,
 )
 from tensorkeep.cli.reports import read_written
 from tensorkeep.cli.terminal import Writing, show_result
@@ -35,17 +29,12 @@ def join(
     ],
     directory: Destination,
     *,
-    max_shard_size: MaxShardSize = "5GB",
+    files: NewFiles,
     balance: Balance = False,
     split_large: SplitLarge = False,
-    select: Select = None,
-    drop: Drop = None,
+    chosen: Chosen,
     cast: Cast = None,
-    sha256: Sha256 = False,
-    align: Align = 8,
-    order: Order = None,
     variant: Variant = None,
-    output_variant: NewVariant = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -60,21 +49,17 @@ def join(
         tensorkeep.join,
         sources,
         directory,
-        max_shard_size=size_of(max_shard_size),
         balance=balance,
         split_large=split_large,
         variant=variant,
-        output_variant=output_variant,
-        select=select,
-        drop=drop,
+        **files.arguments(),
+        select=chosen.select,
+        drop=chosen.drop,
         cast=cast,
-        sha256=sha256,
-        align=align,
-        order=order,
     )
     writing = Writing(directory, force=force, asks=not as_json)
     writing.run_shown("writing", write)
-    written = read_written(directory, output_variant, writing.seconds, writing.replaced)
+    written = read_written(directory, files.output_variant, writing.seconds, writing.replaced)
     show_result(written, as_json=as_json)
 
 
