@@ -25,7 +25,7 @@ from tests.support.source import (
 LAYERS = (
     *("limits", "paths", "texts", "markup", "errors", "dtypes"),
     *("on_demand", "buffers", "parallel", "digests", "entries", "collector"),
-    *("transport", "formats", "arrays", "state", "tensors", "layout", "quantized", "kinds", "scanner"),
+    *("transport", "formats", "arrays", "state", "tensors", "layout", "quantized", "deltas", "kinds", "scanner"),
     *(
         "checkpoint",
         "measuring",

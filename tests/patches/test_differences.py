@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tensorkeep.deltas.encoding._differences import BLOCK_LENGTH, decode, differences, encode
 from tensorkeep.errors import FormatError
-from tensorkeep.patches.encoding._differences import BLOCK_LENGTH, decode, differences, encode
 from tests.support.soak import SEED, rounds
 
 WIDTHS = ("u1", "u2", "u4", "u8")

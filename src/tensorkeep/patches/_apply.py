@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 
 from tensorkeep.checkpoint import SaveOptions, identity_of, refuse_existing, refuse_replaced, write_checkpoint
+from tensorkeep.deltas import patched
+from tensorkeep.deltas.reading import Patch, Texts, content_of, texts_of
 from tensorkeep.digests import NO_DIGEST
 from tensorkeep.errors import IntegrityError, UnsupportedError
 from tensorkeep.kinds import Opened, Place
@@ -17,8 +19,7 @@ from tensorkeep.kinds.registry import find_kind
 from tensorkeep.kinds.safetensors import SAFETENSORS
 from tensorkeep.layout import Index, Location, ShardRecord, index_names, locate
 from tensorkeep.parallel import Progress
-from tensorkeep.patches._view import patched
-from tensorkeep.patches.reading import Checkpoint, Patch, Texts, content_of, opened, opened_patches, texts_of
+from tensorkeep.patches.opening import Checkpoint, opened, opened_patches
 from tensorkeep.tensors import LazyTensors, check_target, prepare, write_prepared
 from tensorkeep.transport import refuse_url
 

@@ -10,22 +10,15 @@ import msgspec
 import numpy as np
 
 from tensorkeep.arrays import TensorToWrite
+from tensorkeep.deltas import through
+from tensorkeep.deltas.encoding import BLOCK_LENGTH, Delta, differences, encode, word_of
+from tensorkeep.deltas.reading import N_THREADS, Change, Content, Description, End, Patch
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import IntegrityError, UnsupportedError
 from tensorkeep.parallel import Progress, ProgressMeter, parallel_map
-from tensorkeep.patches._reader import through
+from tensorkeep.patches._spool import Spool, SpooledDelta, spool_directory
 from tensorkeep.patches._summary import Summary, refuse_target, write_patch
-from tensorkeep.patches.encoding import (
-    BLOCK_LENGTH,
-    Delta,
-    Spool,
-    SpooledDelta,
-    differences,
-    encode,
-    spool_directory,
-    word_of,
-)
-from tensorkeep.patches.reading import N_THREADS, Change, Checkpoint, Content, Description, End, Patch, opened_patches
+from tensorkeep.patches.opening import Checkpoint, opened_patches
 from tensorkeep.tensors import LazyTensor
 
 

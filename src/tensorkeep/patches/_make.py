@@ -8,24 +8,24 @@ from contextlib import ExitStack
 import msgspec
 
 from tensorkeep.arrays import TensorToWrite
-from tensorkeep.digests import new_hasher
-from tensorkeep.errors import IntegrityError
-from tensorkeep.parallel import Progress, ProgressMeter, parallel_map
-from tensorkeep.patches._summary import Summary, refuse_own_source, refuse_target, write_patch
-from tensorkeep.patches.encoding import Spool, SpooledDelta, blocks_of, differences, encode, spool_directory
-from tensorkeep.patches.reading import (
+from tensorkeep.deltas.encoding import blocks_of, differences, encode
+from tensorkeep.deltas.reading import (
     N_THREADS,
     Change,
-    Checkpoint,
     Content,
     Description,
     End,
     content_of,
     contents_of,
     digest_of_contents,
-    opened,
     texts_of,
 )
+from tensorkeep.digests import new_hasher
+from tensorkeep.errors import IntegrityError
+from tensorkeep.parallel import Progress, ProgressMeter, parallel_map
+from tensorkeep.patches._spool import Spool, SpooledDelta, spool_directory
+from tensorkeep.patches._summary import Summary, refuse_own_source, refuse_target, write_patch
+from tensorkeep.patches.opening import Checkpoint, opened
 from tensorkeep.tensors import LazyTensor, LazyTensors
 
 

@@ -9,8 +9,8 @@ from errno import EEXIST
 import msgspec
 
 from tensorkeep.arrays import TensorToWrite
+from tensorkeep.deltas.reading import PATCH_KEY, Description, emit_description
 from tensorkeep.errors import DestinationExistsError, RefusedError
-from tensorkeep.patches.reading import PATCH_KEY, Description, emit_description
 from tensorkeep.tensors import LazyTensors, Sealing, check_target, write_tensors
 from tensorkeep.transport import exists, is_remote
 

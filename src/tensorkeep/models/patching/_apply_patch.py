@@ -11,13 +11,14 @@ import torch
 from torch import nn
 
 from tensorkeep.arrays import tensor_to_write
+from tensorkeep.deltas.encoding import BLOCK_LENGTH, Delta, word_of
+from tensorkeep.deltas.reading import N_THREADS, Change, Content, Patch
 from tensorkeep.digests import new_hasher
 from tensorkeep.dtypes import BY_TORCH
 from tensorkeep.errors import IntegrityError, RefusedError
 from tensorkeep.models._parameters import ParameterStorage, state_of
 from tensorkeep.parallel import parallel_for_each
-from tensorkeep.patches.encoding import BLOCK_LENGTH, Delta, word_of
-from tensorkeep.patches.reading import N_THREADS, Change, Checkpoint, Content, Patch, opened_patches
+from tensorkeep.patches.opening import Checkpoint, opened_patches
 from tensorkeep.tensors import overlapping
 
 _INTEGERS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

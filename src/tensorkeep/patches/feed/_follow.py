@@ -12,12 +12,13 @@ from typing import Final, Self
 import msgspec
 
 from tensorkeep.checkpoint import open_checkpoint, reshard, verify
+from tensorkeep.deltas.reading import contents_of, digest_of_contents
 from tensorkeep.errors import FormatError, IntegrityError, SourceChangedError, SourceMissingError
 from tensorkeep.kinds import refuse
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.patches._apply import apply
 from tensorkeep.patches.feed._index import INDEX_NAME, FeedIndex, FeedStep, parse_feed
-from tensorkeep.patches.reading import contents_of, copy_to, digest_of_contents, opened_patches
+from tensorkeep.patches.opening import copy_to, opened_patches
 from tensorkeep.transport import (
     ByteRange,
     ByteSource,

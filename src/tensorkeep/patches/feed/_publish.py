@@ -9,11 +9,12 @@ from contextlib import ExitStack, suppress
 import msgspec
 
 from tensorkeep.checkpoint import open_checkpoint, save_checkpoint
+from tensorkeep.deltas import patched
+from tensorkeep.deltas.reading import contents_of, digest_of_contents
 from tensorkeep.errors import RefusedError, SourceMissingError, as_transport_error
 from tensorkeep.patches._make import make
-from tensorkeep.patches._view import patched
 from tensorkeep.patches.feed._index import INDEX_NAME, FeedIndex, FeedStep, anchor_name, parse_feed, patch_name
-from tensorkeep.patches.reading import Checkpoint, contents_of, digest_of_contents, opened, opened_patches
+from tensorkeep.patches.opening import Checkpoint, opened, opened_patches
 from tensorkeep.tensors import LazyTensors
 from tensorkeep.transport import publish, refuse_url
 

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tensorkeep.buffers import Buffer
+from tensorkeep.deltas.encoding._planes import PlaneReader, code_plane
 from tensorkeep.errors import FormatError
-from tensorkeep.patches.encoding._planes import PlaneReader, code_plane
 
 Words = npt.NDArray[Any]
 

@@ -14,12 +14,12 @@ import numpy.typing as npt
 from tensorkeep.arrays import DenseArrays, Extent, StreamedTensor, TensorToWrite, adapter_for
 from tensorkeep.arrays.elements import elements_of, known_dtype, within_numpys_limits
 from tensorkeep.buffers import Buffer
+from tensorkeep.deltas.encoding import BLOCK_LENGTH, Delta, Words, word_of, words_at
+from tensorkeep.deltas.reading import N_THREADS
 from tensorkeep.digests import new_hasher
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import IntegrityError
 from tensorkeep.parallel import Workers, parallel_for_each
-from tensorkeep.patches.encoding import BLOCK_LENGTH, Delta, Words, word_of, words_at
-from tensorkeep.patches.reading import N_THREADS
 from tensorkeep.tensors import Axis, LazyTensor, Planned, Selection, StoredTensor, take_block
 
 if TYPE_CHECKING:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tensorkeep.errors import FormatError, IntegrityError
-from tensorkeep.patches._reader import PatchedReader, through
-from tensorkeep.patches.encoding import n_words_of, word_of
-from tensorkeep.patches.reading import (
+from tensorkeep.deltas._reader import PatchedReader, through
+from tensorkeep.deltas.encoding import n_words_of, word_of
+from tensorkeep.deltas.reading import (
     Change,
     Content,
     Patch,
@@ -17,6 +16,7 @@ from tensorkeep.patches.reading import (
     state_of,
     texts_of,
 )
+from tensorkeep.errors import FormatError, IntegrityError
 from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView
 from tensorkeep.texts import listed
 

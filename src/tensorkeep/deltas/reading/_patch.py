@@ -6,9 +6,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from tensorkeep.deltas.encoding import Delta, Way
+from tensorkeep.deltas.reading._description import Change, Description, parse_description
 from tensorkeep.errors import FormatError, RefusedError, TensorkeepError
-from tensorkeep.patches.encoding import Delta, Way
-from tensorkeep.patches.reading._description import Change, Description, parse_description
 from tensorkeep.tensors import LazyTensor, LazyTensors
 
 

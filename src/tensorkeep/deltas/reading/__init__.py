@@ -3,13 +3,10 @@
 - `_description`: what a patch says of itself. Pure.
 - `_contents`: what the tensors of a checkpoint are.
 - `_patch`: an open patch, in one direction.
-- `_copy`: copies of served patches on this machine.
-- `_open`: opens what functions are given.
 """
 
-from tensorkeep.patches.reading._contents import N_THREADS, content_of, contents_of, state_of, texts_of
-from tensorkeep.patches.reading._copy import copy_to
-from tensorkeep.patches.reading._description import (
+from tensorkeep.deltas.reading._contents import N_THREADS, content_of, contents_of, state_of, texts_of
+from tensorkeep.deltas.reading._description import (
     PATCH_KEY,
     Change,
     Content,
@@ -19,14 +16,12 @@ from tensorkeep.patches.reading._description import (
     digest_of_contents,
     emit_description,
 )
-from tensorkeep.patches.reading._open import Checkpoint, opened, opened_patches
-from tensorkeep.patches.reading._patch import Patch
+from tensorkeep.deltas.reading._patch import Patch
 
 __all__ = [
     "N_THREADS",
     "PATCH_KEY",
     "Change",
-    "Checkpoint",
     "Content",
     "Description",
     "End",
@@ -34,11 +29,8 @@ __all__ = [
     "Texts",
     "content_of",
     "contents_of",
-    "copy_to",
     "digest_of_contents",
     "emit_description",
-    "opened",
-    "opened_patches",
     "state_of",
     "texts_of",
 ]

@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterable
 from typing import Final
 
+from tensorkeep.deltas.encoding import blocks_of
+from tensorkeep.deltas.reading._description import Content, Texts
 from tensorkeep.digests import new_hasher
 from tensorkeep.formats.safetensors import State, emit_state, parse_state
 from tensorkeep.layout import Index
 from tensorkeep.parallel import ProgressMeter, parallel_map
-from tensorkeep.patches.encoding import blocks_of
-from tensorkeep.patches.reading._description import Content, Texts
 from tensorkeep.tensors import LazyTensor, LazyTensors
 
 N_THREADS: Final = min(4, os.cpu_count() or 1)

@@ -12,10 +12,10 @@ import numpy as np
 
 from tensorkeep.arrays import StreamedTensor
 from tensorkeep.buffers import Buffer
+from tensorkeep.deltas.encoding import TABLE_DTYPE
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import as_transport_error
 from tensorkeep.limits import WRITE_NBYTES
-from tensorkeep.patches.encoding._delta import LENGTH
 from tensorkeep.tensors import check_target
 from tensorkeep.transport import is_remote
 
@@ -75,11 +75,11 @@ class SpooledDelta:
 
     def tensor_to_write(self) -> StreamedTensor:
         """Describe the table of the blocks and the blocks as one tensor."""
-        nbytes = sum(length for _, length in self._blocks) + len(self._blocks) * LENGTH.itemsize
+        nbytes = sum(length for _, length in self._blocks) + len(self._blocks) * TABLE_DTYPE.itemsize
         return StreamedTensor(_U8, (nbytes,), nbytes, self._buffers)
 
     def _buffers(self) -> Iterator[Buffer]:
-        table: Any = np.array([length for _, length in self._blocks], LENGTH)
+        table: Any = np.array([length for _, length in self._blocks], TABLE_DTYPE)
         yield table.data.cast("B")
         begin = end = 0
         for start, length in [block for block in self._blocks if block[1]]:

@@ -7,12 +7,12 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from tensorkeep.deltas.encoding._differences import BLOCK_LENGTH, Differences, Words, decode
+from tensorkeep.deltas.encoding._words import words_at
 from tensorkeep.errors import FormatError
-from tensorkeep.patches.encoding._differences import BLOCK_LENGTH, Differences, Words, decode
-from tensorkeep.patches.encoding._words import words_at
 from tensorkeep.tensors import LazyTensor
 
-LENGTH: Final = np.dtype("<u4")
+TABLE_DTYPE: Final = np.dtype("<u4")
 """The table's numbers: bytes of each block, 0 where nothing differs."""
 
 _HEADS_NBYTES: Final = 2**16
@@ -78,9 +78,9 @@ class Delta:
     def _ends(self) -> Any:
         """Where each block begins in the bytes, and where the last one ends."""
         nbytes = self.stored.nbytes
-        table_nbytes = self.n_blocks * LENGTH.itemsize
+        table_nbytes = self.n_blocks * TABLE_DTYPE.itemsize
         if table_nbytes <= nbytes:
-            lengths = words_at(self.stored, 0, table_nbytes).view(LENGTH)
+            lengths = words_at(self.stored, 0, table_nbytes).view(TABLE_DTYPE)
             ends = np.cumsum([table_nbytes, *lengths], dtype=np.int64)
             longest = BLOCK_LENGTH * (self.word.itemsize + 1) + _HEADS_NBYTES
             if ends[-1] == nbytes and lengths.max(initial=0) <= longest:

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from typing import TypeAlias
 
 from tensorkeep.checkpoint import open_checkpoint
-from tensorkeep.patches.reading._copy import on_this_machine
-from tensorkeep.patches.reading._patch import Patch
+from tensorkeep.deltas.reading import Patch
+from tensorkeep.patches.opening._copy import on_this_machine
 from tensorkeep.tensors import LazyTensors
 
 Checkpoint: TypeAlias = str | os.PathLike[str] | LazyTensors

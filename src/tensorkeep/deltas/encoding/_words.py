@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tensorkeep.arrays import any_tensor_to_write
+from tensorkeep.deltas.encoding._differences import BLOCK_LENGTH, Words
 from tensorkeep.dtypes import DType
-from tensorkeep.patches.encoding._differences import BLOCK_LENGTH, Words
 from tensorkeep.tensors import LazyTensor, StoredTensor
 
 
