@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar, Literal, cast
@@ -142,7 +141,7 @@ class CheckpointStore(store.CheckpointStore):
             self._coordinator(save, record, metadata, sha256=sha256),
             self._options(),
             path=self.path_of(step),
-            place=os.path.realpath(self.root),
+            place=self._place.key,
             max_waiting=max_waiting,
         )
 

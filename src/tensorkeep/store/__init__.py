@@ -1,13 +1,11 @@
 """The checkpoints of a run, saved step by step and kept by rules.
 
-- `_root`: the directory of a store.
-- `_names`: names of steps. Pure.
-- `_record`: the metadata of a step: metrics, and when it was saved. Pure.
-- `_steps`: the steps in a store, and whether they are whole.
+- `places/`: where the steps are: listed, opened, removed, and swept of what dead processes left.
+- `_steps`: the steps as a process knows them.
 - `_retention`: rules for which steps are kept. Pure.
-- `_rules_file`: the rules of a store, recorded in its directory.
+- `_rules_file`: the rules of a store, recorded beside its steps.
 - `_rules`: the rules that a process was given, beside the recorded ones.
-- `_removal`: removing steps, those that no rule keeps, and the leftovers of dead processes.
+- `_removal`: removing the steps that no rule keeps.
 - `_layout`: which tensor goes into which file, so that unchanged ones need not be written again. Pure.
 - `_saving`: saving a step, with clean-up before and retention after.
 - `_newest`: the newest whole directory of several.
@@ -21,13 +19,13 @@
 from tensorkeep.store._layout import group_tensors
 from tensorkeep.store._loading import DamagedStepWarning
 from tensorkeep.store._newest import DamagedCheckpointWarning, load_newest_whole
-from tensorkeep.store._record import StepRecord, read_record
 from tensorkeep.store._retention import Retention, best_steps
 from tensorkeep.store._rules import RetentionWarning
 from tensorkeep.store._rules_file import RULES_NAME
 from tensorkeep.store._rules_file import read_rules as recorded_rules
-from tensorkeep.store._steps import Condition, Step, StepFiles, StepListing, is_store
+from tensorkeep.store._steps import StepListing
 from tensorkeep.store._store import CheckpointStore
+from tensorkeep.store.places import Condition, Step, StepFiles, StepRecord, is_store, place_of, read_record
 
 __all__ = [
     "RULES_NAME",
@@ -45,6 +43,7 @@ __all__ = [
     "group_tensors",
     "is_store",
     "load_newest_whole",
+    "place_of",
     "read_record",
     "recorded_rules",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -15,11 +14,11 @@ from tensorkeep.errors import IntegrityError, SourceChangedError, SourceMissingE
 from tensorkeep.kinds import OpenOptions, refuse
 from tensorkeep.kinds.safetensors import Checkpoint, read_index
 from tensorkeep.parallel import Progress
-from tensorkeep.store._names import check_step, step_name
 from tensorkeep.store._newest import DamagedCheckpointWarning, load_newest_whole
 from tensorkeep.store._rules import Rules
-from tensorkeep.store._step_errors import best_path, check_step_argument, listing_steps
-from tensorkeep.store._steps import Step, StepReader, open_step
+from tensorkeep.store._step_errors import best_step, check_step_argument, listing_steps
+from tensorkeep.store._steps import StepReader
+from tensorkeep.store.places import Place, Step, check_step
 
 T = TypeVar("T")
 
@@ -35,12 +34,12 @@ class StepLoader(msgspec.Struct, frozen=True):
     """Reads the steps of a store.
 
     Attributes:
-        root: The directory of the store.
-        steps: Its steps.
+        place: Where the steps are.
+        steps: The steps.
         rules: Which of them is the best.
     """
 
-    root: str
+    place: Place
     steps: StepReader
     rules: Rules
 
@@ -54,47 +53,62 @@ class StepLoader(msgspec.Struct, frozen=True):
         progress: Progress | None = None,
     ) -> T:
         """Return what a function reads of a step, which is verified first if `checks`."""
-        load = partial(_load_step, opening=opening, read=read, checks=checks, progress=progress)
+        load = partial(self._load_step, opening=opening, read=read, checks=checks, progress=progress)
         if step == "latest":
             return _load_newest(self.steps, load)
         if step != "best":
             check_step_argument(step, self.steps)
             with listing_steps(self.steps):
-                return load(os.path.join(self.root, step_name(check_step(step))))
-        return _load_best(lambda: best_path(self.steps, self.rules.current()), load)
+                return load(check_step(step))
+        return self._load_best(load)
+
+    def _load_step(
+        self,
+        step: int,
+        opening: OpenOptions,
+        read: Callable[[Checkpoint], T],
+        *,
+        checks: bool,
+        progress: Progress | None,
+    ) -> T:
+        for _ in range(_ATTEMPTS):
+            with self.place.open(step, opening) as opened:
+                if not checks or self._is_as_saved(opened, step, progress):
+                    return read(opened)
+        raise SourceChangedError("the step keeps being replaced", path=self.place.path_of(step))
+
+    def _is_as_saved(self, opened: Checkpoint, step: int, progress: Progress | None) -> bool:
+        """Verify a step; return False if another one has replaced the open one.
+
+        The index has the digests of all headers, and these have the digests of all tensors. So if the index that is
+        there is still the open one, the verified bytes belong to the open step.
+        """
+        path = self.place.path_of(step)
+        try:
+            verification = verify(path, progress=progress)
+            if read_index(opened.path) != opened.index:
+                return False
+        except TensorkeepError:
+            if self.place.holds(path):
+                raise
+            raise SourceMissingError("no such step", path=path, found="it was removed meanwhile") from None
+        refuse(verification.findings, path)
+        if not verification.is_whole:
+            raise IntegrityError("the step has no digests", path=path, found="a file that another program wrote")
+        return True
+
+    def _load_best(self, load: Callable[[int], T]) -> T:
+        """Load the best step; if another process removes it meanwhile, because of a better one, that one."""
+        while True:
+            step = best_step(self.steps, self.rules.current())
+            try:
+                return load(step)
+            except SourceMissingError:
+                if self.place.holds(self.place.path_of(step)):
+                    raise
 
 
-def _load_step(
-    path: str, opening: OpenOptions, read: Callable[[Checkpoint], T], *, checks: bool, progress: Progress | None
-) -> T:
-    for _ in range(_ATTEMPTS):
-        with open_step(path, opening) as opened:
-            if not checks or _is_as_saved(opened, path, progress):
-                return read(opened)
-    raise SourceChangedError("the step keeps being replaced", path=path)
-
-
-def _is_as_saved(opened: Checkpoint, path: str, progress: Progress | None) -> bool:
-    """Verify a step; return False if another one has replaced the open one.
-
-    The index has the digests of all headers, and these have the digests of all tensors. So if the index on disk is
-    still the open one, the verified bytes belong to the open step.
-    """
-    try:
-        verification = verify(path, progress=progress)
-        if read_index(opened.path) != opened.index:
-            return False
-    except TensorkeepError:
-        if os.path.isdir(path):
-            raise
-        raise SourceMissingError("no such step", path=path, found="it was removed meanwhile") from None
-    refuse(verification.findings, path)
-    if not verification.is_whole:
-        raise IntegrityError("the step has no digests", path=path, found="a file that another program wrote")
-    return True
-
-
-def _load_newest(steps: StepReader, load: Callable[[str], T]) -> T:
+def _load_newest(steps: StepReader, load: Callable[[int], T]) -> T:
     """Load the whole step that was saved last."""
     by_path: dict[str, Step] = {}
     damaged: list[int] = []
@@ -108,7 +122,7 @@ def _load_newest(steps: StepReader, load: Callable[[str], T]) -> T:
         step = by_path[path]
         if step.condition != "whole":
             raise IntegrityError(step.problem or "")
-        return load(path)
+        return load(step.step)
 
     def on_damage(path: str, error: TensorkeepError) -> None:
         step, problem = by_path[path], str(error)
@@ -121,25 +135,16 @@ def _load_newest(steps: StepReader, load: Callable[[str], T]) -> T:
             stacklevel=6,
         )
 
-    found = load_newest_whole(newest_first, load_whole, on_damage, (IntegrityError, SourceMissingError))
+    found = load_newest_whole(
+        newest_first, load_whole, on_damage, (IntegrityError, SourceMissingError), steps.place.holds
+    )
     if found is None:
         raise SourceMissingError(
             "no whole step in the store",
-            path=steps.root,
+            path=steps.place.root,
             found=f"steps {', '.join(map(str, sorted(damaged)))}, which are damaged" if damaged else "no steps",
         )
     return found[1]
-
-
-def _load_best(path_of_best: Callable[[], str], load: Callable[[str], T]) -> T:
-    """Load the best step; if another process removes it meanwhile, because of a better one, that one."""
-    while True:
-        path = path_of_best()
-        try:
-            return load(path)
-        except SourceMissingError:
-            if os.path.isdir(path):
-                raise
 
 
 def _is_candidate(step: Step) -> bool:

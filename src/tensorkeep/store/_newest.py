@@ -20,6 +20,7 @@ def load_newest_whole(
     load: Callable[[str], _Loaded],
     on_damage: Callable[[str, TensorkeepError], None],
     errors: tuple[type[TensorkeepError], ...] = (TensorkeepError,),
+    is_there: Callable[[str], bool] = os.path.isdir,
 ) -> tuple[str, _Loaded] | None:
     """Load the first directory for which `load` raises none of `errors`; return its path and what was loaded."""
     damaged: set[str] = set()
@@ -30,7 +31,7 @@ def load_newest_whole(
             try:
                 return path, load(path)
             except errors as error:
-                if not os.path.isdir(path):
+                if not is_there(path):
                     break  # removed meanwhile, which only happens once newer ones exist: list them again
                 damaged.add(path)
                 on_damage(path, error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, overload
@@ -13,12 +12,10 @@ from tensorkeep.parallel import Progress
 from tensorkeep.state import Classes
 from tensorkeep.store._html import steps_html
 from tensorkeep.store._loading import StepLoader
-from tensorkeep.store._names import check_step, step_name
-from tensorkeep.store._record import read_record
-from tensorkeep.store._root import require_store
 from tensorkeep.store._rules import Rules
 from tensorkeep.store._step_errors import listing_steps
-from tensorkeep.store._steps import StepListing, StepReader, latest_of, measure, open_step, whole_metrics
+from tensorkeep.store._steps import StepListing, StepReader, latest_of, whole_metrics
+from tensorkeep.store.places import Place, StepFiles, check_step, read_record
 from tensorkeep.tensors import Selector, Ties
 
 if TYPE_CHECKING:
@@ -50,18 +47,18 @@ class LoadKeywords(TypedDict, total=False):
 
 
 class SavedSteps:
-    """The steps in one directory: what is there, and what it says."""
+    """The steps in one place: what is there, and what it says."""
 
-    def __init__(self, root: str, rules: Rules) -> None:
-        self._root = root
+    def __init__(self, place: Place, rules: Rules) -> None:
+        self._place = place
         self._rules = rules
-        self._steps = StepReader(root)
-        self._loader = StepLoader(root, self._steps, rules)
+        self._steps = StepReader(place)
+        self._loader = StepLoader(place, self._steps, rules)
 
     @property
     def root(self) -> str:
         """The absolute path of the directory."""
-        return self._root
+        return self._place.root
 
     def listing(self) -> list[StepListing]:
         """Return all steps with their sizes, whole or not, ascending; no tensor's data is read.
@@ -70,11 +67,11 @@ class SavedSteps:
             SourceMissingError: If the directory does not exist.
             TransportError: If the store cannot be read.
         """
-        require_store(self._root)
-        found = self._steps.newest_first()
+        self._place.require()
+        found, files = self._steps.newest_first(), self._place.measure()
         best, latest = self._rules.best_if_known(whole_metrics(found), stacklevel=2), latest_of(found)
         return [
-            StepListing(step, measure(step.path), step.step == latest, step.step == best)
+            StepListing(step, files.get(step.step, StepFiles(0, 0, 0)), step.step == latest, step.step == best)
             for step in sorted(found, key=lambda step: step.step)
         ]
 
@@ -124,7 +121,7 @@ class SavedSteps:
         Raises:
             UnsupportedError: If the number is invalid.
         """
-        return self._directory_of(check_step(step))
+        return self._place.path_of(check_step(step))
 
     def metrics_of(self, step: int) -> dict[str, float]:
         """Return the metrics of a step.
@@ -180,7 +177,7 @@ class SavedSteps:
             TransportError: If it cannot be read.
         """
         with listing_steps(self._steps):
-            return open_step(self.path_of(step), OpenOptions(framework, device))
+            return self._place.open(check_step(step), OpenOptions(framework, device))
 
     @overload
     def load(self, step: WhichStep = ..., *, framework: None = None, **options: Unpack[LoadKeywords]) -> Any: ...
@@ -262,8 +259,5 @@ class SavedSteps:
         opening = OpenOptions(framework or "numpy", device)
         return self._loader.load(step, opening, read, checks=verify, progress=progress)
 
-    def _directory_of(self, step: int) -> str:
-        return os.path.join(self._root, step_name(step))
-
     def _repr_html_(self) -> str:
-        return steps_html(self._root, self.listing())
+        return steps_html(self.root, self.listing())

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from tensorkeep.store._record import StepRecord
+from tensorkeep.store.places import StepRecord
 
 Mode = Literal["min", "max"]
 

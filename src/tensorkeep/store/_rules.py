@@ -14,7 +14,7 @@ from tensorkeep.errors import FormatError, TensorkeepError, UnsupportedError
 from tensorkeep.store._removal import outdated
 from tensorkeep.store._retention import Mode, Retention, best_steps
 from tensorkeep.store._rules_file import read_rules, write_rules
-from tensorkeep.store._steps import Step
+from tensorkeep.store.places import Place, Step
 
 
 class RetentionWarning(UserWarning):
@@ -61,9 +61,9 @@ class GivenRules(msgspec.Struct, frozen=True):
 class Rules:
     """The rules of a store as one process applies them; the given ones remove more steps only if it prunes."""
 
-    def __init__(self, root: str, given: GivenRules, *, prunes: bool, durable: bool) -> None:
+    def __init__(self, place: Place, given: GivenRules, *, prunes: bool, durable: bool) -> None:
         given.check()
-        self._root = root
+        self._place = place
         self._given = given
         self._prunes = prunes
         self._durable = durable
@@ -71,7 +71,7 @@ class Rules:
 
     def current(self) -> Retention:
         """Return the given rules over the recorded ones."""
-        return self._given.over(read_rules(self._root) or Retention())
+        return self._given.over(read_rules(self._place) or Retention())
 
     def best_of(self, steps: Mapping[int, Mapping[str, float]]) -> int | None:
         """Return the best of some steps with their metrics; None if none has the one that decides."""
@@ -102,16 +102,16 @@ class Rules:
     def record(self, steps: list[Step]) -> None:
         """Record the given rules if no step can be lost by that, or if the caller said so."""
         with suppress(TensorkeepError):  # then all steps stay, and `agreed` says why
-            recorded = self._recorded() if self._prunes else read_rules(self._root)
+            recorded = self._recorded() if self._prunes else read_rules(self._place)
             rules = self._given.over(recorded or Retention())
             is_told = self._prunes and (recorded is not None or self._given.members())
             if rules != recorded and (is_told or not steps or _is_safe(rules, recorded, steps)):
-                write_rules(self._root, rules, durable=self._durable)
+                write_rules(self._place, rules, durable=self._durable)
 
     def agreed(self, *, stacklevel: int) -> Retention | None:
         """Return the rules if they are the recorded ones; otherwise say once that nothing is removed."""
         try:
-            recorded = read_rules(self._root)
+            recorded = read_rules(self._place)
         except TensorkeepError as error:
             self._warn(str(error), stacklevel + 1)
             return None
@@ -135,18 +135,18 @@ class Rules:
         recorded = self._recorded()
         if recorded is None and not self._given.members():
             raise UnsupportedError(
-                "the rules of the store are not known", path=self._root, hint="Give them, such as keep_last=3"
+                "the rules of the store are not known", path=self._place.root, hint="Give them, such as keep_last=3"
             )
         return self._given.over(recorded or Retention())
 
     def replace(self, rules: Retention) -> None:
         """Record rules."""
-        write_rules(self._root, rules, durable=self._durable)
+        write_rules(self._place, rules, durable=self._durable)
 
     def _recorded(self) -> Retention | None:
         """Return the rules of the store; damaged ones count as missing if others replace them."""
         try:
-            return read_rules(self._root)
+            return read_rules(self._place)
         except FormatError:
             if self._given.members():
                 return None
@@ -155,7 +155,9 @@ class Rules:
     def _warn(self, problem: str, stacklevel: int) -> None:
         if problem not in self._warned:
             self._warned.add(problem)
-            warnings.warn(f"{self._root}: no step is removed: {problem}", RetentionWarning, stacklevel=stacklevel + 1)
+            warnings.warn(
+                f"{self._place.root}: no step is removed: {problem}", RetentionWarning, stacklevel=stacklevel + 1
+            )
 
 
 def _is_safe(rules: Retention, recorded: Retention | None, steps: list[Step]) -> bool:

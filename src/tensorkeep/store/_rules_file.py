@@ -1,4 +1,4 @@
-"""The rules of a store, recorded in its directory: `tensorkeep-store.json`.
+"""The rules of a store, recorded beside its steps: `tensorkeep-store.json`.
 
     {"version":1,"keep_last":3,"keep_best":1,"keep_every":null,"monitor":"valid_loss","mode":"min"}
 
@@ -8,14 +8,14 @@ the rules would remove steps that the others keep.
 
 from __future__ import annotations
 
-import os
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from tensorkeep.errors import FormatError, SourceMissingError, UnsupportedError
+from tensorkeep.errors import FormatError, UnsupportedError
 from tensorkeep.store._retention import Mode, Retention
-from tensorkeep.transport import ByteRange, open_source, publish
+from tensorkeep.store.places import Place
+from tensorkeep.transport import join
 
 RULES_NAME: Final = "tensorkeep-store.json"
 
@@ -40,14 +40,12 @@ class _Text(msgspec.Struct, forbid_unknown_fields=True):
     mode: Mode
 
 
-def read_rules(root: str) -> Retention | None:
+def read_rules(place: Place) -> Retention | None:
     """Return the recorded rules, or None if the store has none."""
-    path = os.path.join(root, RULES_NAME)
-    try:
-        source = open_source(path, backend="pread")
-    except SourceMissingError:
+    text = place.read_note(RULES_NAME, _MAX_NBYTES)
+    if text is None:
         return None
-    text = bytes(source.read(ByteRange(0, min(source.nbytes, _MAX_NBYTES))))
+    path = join(place.root, RULES_NAME)
     try:
         if msgspec.json.decode(text, type=_Version).version > _VERSION:
             raise UnsupportedError("the rules of the store need a later version of tensorkeep", path=path)
@@ -63,8 +61,7 @@ def read_rules(root: str) -> Retention | None:
     return Retention(**members)
 
 
-def write_rules(root: str, rules: Retention, *, durable: bool) -> None:
+def write_rules(place: Place, rules: Retention, *, durable: bool) -> None:
     """Record rules, in place of older ones."""
     members: dict[str, Any] = {"version": _VERSION, **msgspec.structs.asdict(rules)}
-    with publish(os.path.join(root, RULES_NAME), durable=durable) as sink:
-        sink.write([msgspec.json.encode(members) + b"\n"])
+    place.write_note(RULES_NAME, msgspec.json.encode(members) + b"\n", durable=durable)

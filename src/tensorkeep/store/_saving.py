@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -12,19 +11,17 @@ import msgspec
 
 from tensorkeep.arrays import TensorToWrite
 from tensorkeep.checkpoint import SaveOptions, write_checkpoint
-from tensorkeep.errors import SourceMissingError, TensorkeepError, as_transport_error
+from tensorkeep.errors import SourceMissingError, TensorkeepError
 from tensorkeep.formats.safetensors import Arrangement
 from tensorkeep.kinds import OpenOptions
 from tensorkeep.kinds.safetensors import Checkpoint
 from tensorkeep.layout import Index, shard_name
 from tensorkeep.store._layout import group_tensors
-from tensorkeep.store._names import BASE_NAME, step_name
-from tensorkeep.store._record import StepRecord, later_than, record_members
-from tensorkeep.store._removal import outdated, remove_all, sweep_step
+from tensorkeep.store._removal import outdated, remove_all
 from tensorkeep.store._rules import RetentionWarning, Rules
-from tensorkeep.store._steps import StepReader, open_step
+from tensorkeep.store._steps import StepReader
+from tensorkeep.store.places import BASE_NAME, Place, Step, StepRecord, later_than, record_members
 from tensorkeep.tensors import Prepared
-from tensorkeep.transport import delete_moved_aside, has_staging, sync_directory
 
 Write: TypeAlias = Callable[[Prepared, str, SaveOptions], None]
 """Writes a prepared state to a directory, as `write_checkpoint` does."""
@@ -37,7 +34,7 @@ class StepWriter(msgspec.Struct, frozen=True):
     """Saves steps, and removes the ones that no rule keeps.
 
     Attributes:
-        root: The directory of the store.
+        place: Where the steps are.
         steps: Reads its steps.
         rules: Which steps are kept.
         max_shard_nbytes: Largest number of bytes of tensors in one file.
@@ -45,7 +42,7 @@ class StepWriter(msgspec.Struct, frozen=True):
         arrangement: Where tensors go in each file.
     """
 
-    root: str
+    place: Place
     steps: StepReader
     rules: Rules
     max_shard_nbytes: int
@@ -56,18 +53,19 @@ class StepWriter(msgspec.Struct, frozen=True):
         self, prepared: Prepared, record: StepRecord, options: Mapping[str, Any], write: Write = write_checkpoint
     ) -> None:
         """Save a step, completely or not at all, by a function; then remove steps that no rule keeps."""
-        _create_root(self.root, durable=self.durable)
-        self._sweep()
-        record = self._with_latest_time(record)
-        self.rules.record(self.steps.survey())
-        path = os.path.join(self.root, step_name(record.step))
+        self.place.prepare(durable=self.durable)
+        self.place.sweep(self.steps.survey())
+        before = self.steps.survey()
+        record = _with_latest_time(record, before)
+        self.rules.record(before)
+        path = self.place.path_of(record.step)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 self._write(prepared, path, record, options, write)
                 break
             except SourceMissingError as error:
-                was_taken = error.path == path or not os.path.isdir(path)  # it may exist again already
-                if attempt == _ATTEMPTS or not was_taken or not os.path.isdir(self.root):
+                was_taken = error.path == path or not self.place.holds(path)  # it may exist again already
+                if attempt == _ATTEMPTS or not was_taken or not self.place.holds(self.place.root):
                     raise
         self._retain(record.step)
 
@@ -91,29 +89,16 @@ class StepWriter(msgspec.Struct, frozen=True):
             for opened in older:
                 opened.close()
 
-    def _with_latest_time(self, record: StepRecord) -> StepRecord:
-        """Return a later time than all existing steps have, even if the clock was set back."""
-        newest = max((step.record.saved_at for step in self.steps.survey() if step.record), default=None)
-        return msgspec.structs.replace(record, saved_at=later_than(newest, record.saved_at))
-
     def _newest_two(self) -> list[Checkpoint]:
         """Open the two last saved whole steps, the last one first."""
         opened: list[Checkpoint] = []
         for step in self.steps.newest_first():
             if step.condition == "whole":
                 with suppress(TensorkeepError):  # removed meanwhile, or damaged: it is not used
-                    opened.append(open_step(step.path, OpenOptions()))
+                    opened.append(self.place.open(step.step, OpenOptions()))
             if len(opened) == 2:
                 break
         return opened
-
-    def _sweep(self) -> None:
-        """Remove the leftovers of dead processes."""
-        with suppress(SourceMissingError), as_transport_error("could not read the store", self.root):
-            delete_moved_aside(self.root)
-        for step in self.steps.survey():
-            if step.condition == "incomplete" or has_staging(step.path):
-                sweep_step(step.path)
 
     def _retain(self, saved: int) -> None:
         """Remove steps that no rule keeps."""
@@ -121,17 +106,15 @@ class StepWriter(msgspec.Struct, frozen=True):
         if rules is None:
             return
         try:
-            remove_all(self.root, outdated(rules, self.steps.survey(), saved))
+            remove_all(self.place, outdated(rules, self.steps.survey(), saved))
         except (TensorkeepError, OSError) as error:
-            warnings.warn(f"{self.root}: could not remove old steps: {error}", RetentionWarning, stacklevel=4)
+            warnings.warn(f"{self.place.root}: could not remove old steps: {error}", RetentionWarning, stacklevel=4)
 
 
-def _create_root(root: str, *, durable: bool) -> None:
-    with as_transport_error("could not create the store", root):
-        if not os.path.isdir(root):
-            os.makedirs(root, exist_ok=True)
-            if durable:
-                sync_directory(os.path.dirname(os.path.abspath(root)))
+def _with_latest_time(record: StepRecord, steps: list[Step]) -> StepRecord:
+    """Return a later time than all existing steps have, even if the clock was set back."""
+    newest = max((step.record.saved_at for step in steps if step.record), default=None)
+    return msgspec.structs.replace(record, saved_at=later_than(newest, record.saved_at))
 
 
 def _layout(to_write: Mapping[str, TensorToWrite], older: list[Checkpoint], max_shard_nbytes: int) -> Index:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from tensorkeep.errors import SourceMissingError, UnsupportedError
-from tensorkeep.store._names import step_name
 from tensorkeep.store._retention import Retention, best_steps
 from tensorkeep.store._steps import StepReader, whole_metrics
 from tensorkeep.texts import listed
@@ -21,7 +19,7 @@ def check_step_argument(step: Any, steps: StepReader) -> None:
     if isinstance(step, str):
         raise UnsupportedError(
             "not the number of a step",
-            path=steps.root,
+            path=steps.place.root,
             expected='a number, "latest" or "best"',
             found=repr(step),
             hint=_whole_steps(steps),
@@ -37,15 +35,15 @@ def listing_steps(steps: StepReader) -> Iterator[None]:
         raise error.with_fields(hint=_whole_steps(steps)).numbered(error.errno) from error.__cause__
 
 
-def best_path(steps: StepReader, rules: Retention) -> str:
-    """Return the directory of the best step; if none has the metric, say which metrics there are."""
+def best_step(steps: StepReader, rules: Retention) -> int:
+    """Return the best step; if none has the metric, say which metrics there are."""
     found = whole_metrics(steps.survey())
     for best in best_steps(found, rules.monitor, rules.mode):
-        return os.path.join(steps.root, step_name(best))
+        return best
     metrics = {name: None for step_metrics in found.values() for name in step_metrics}
     raise SourceMissingError(
         "no step has the metric",
-        path=steps.root,
+        path=steps.place.root,
         expected=f"a step with `{rules.monitor}`",
         found=listed((f"`{name}`" for name in metrics), _N_LISTED) or "no steps with metrics",
         hint="Open the store with monitor= one of these" if metrics else None,

@@ -13,15 +13,13 @@ from msgspec import UNSET, UnsetType
 from tensorkeep.checkpoint import SaveHandle, save_in_background
 from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES, Arrangement
 from tensorkeep.layout import parse_size
-from tensorkeep.store._names import check_step
 from tensorkeep.store._reading import SavedSteps
-from tensorkeep.store._record import StepRecord, metrics_of, time_text
-from tensorkeep.store._removal import outdated, remove_all, remove_step
+from tensorkeep.store._removal import outdated, remove_all
 from tensorkeep.store._retention import Mode
-from tensorkeep.store._root import require_store, resolve_root
 from tensorkeep.store._rules import GivenRules, Rules
 from tensorkeep.store._saving import StepWriter
 from tensorkeep.store._step_errors import listing_steps
+from tensorkeep.store.places import StepRecord, check_step, metrics_of, place_of, time_text
 from tensorkeep.tensors import Prepared, Ties, prepare
 
 
@@ -83,12 +81,12 @@ class CheckpointStore(SavedSteps):
         align: int | None = None,
         order: Sequence[str] | None = None,
     ) -> None:
-        path = resolve_root(root)
+        place = place_of(root)
         given = GivenRules(keep_last, keep_best, keep_every, monitor, mode)
-        super().__init__(path, Rules(path, given, prunes=prune, durable=durable))
+        super().__init__(place, Rules(place, given, prunes=prune, durable=durable))
         arrangement = Arrangement.of(self._ALIGNMENT_NBYTES if align is None else align, order)
         nbytes = parse_size(max_shard_size)
-        self._writer = StepWriter(self._root, self._steps, self._rules, nbytes, durable, arrangement)
+        self._writer = StepWriter(place, self._steps, self._rules, nbytes, durable, arrangement)
 
     def save(
         self,
@@ -129,7 +127,7 @@ class CheckpointStore(SavedSteps):
         record = self._record(step, metrics)
         options = {"metadata": metadata, "sha256": sha256, "progress": progress}
         self._writer.write(prepare(state, ties=ties), record, options)
-        return self._directory_of(record.step)
+        return self._place.path_of(record.step)
 
     def save_async(
         self,
@@ -178,8 +176,8 @@ class CheckpointStore(SavedSteps):
         return save_in_background(
             partial(prepare, state, ties=ties),
             write,
-            path=self._directory_of(record.step),
-            place=os.path.realpath(self._root),
+            path=self._place.path_of(record.step),
+            place=self._place.key,
             max_waiting=max_waiting,
         )
 
@@ -201,7 +199,7 @@ class CheckpointStore(SavedSteps):
             TransportError: If the store cannot be written.
         """
         with listing_steps(self._steps):
-            remove_step(self._root, check_step(step))
+            self._place.remove(check_step(step))
 
     def prune(self, *, dry_run: bool = False) -> list[int]:
         """Remove the steps that no rule keeps, and record the rules given to this object in the store.
@@ -218,13 +216,13 @@ class CheckpointStore(SavedSteps):
             FormatError: If the recorded rules are damaged and none were given.
             TransportError: If the store cannot be written.
         """
-        require_store(self._root)
+        self._place.require()
         rules = self._rules.imposed()
         steps = outdated(rules, self._steps.survey())
         if dry_run:
             return steps
         self._rules.replace(rules)
-        return remove_all(self._root, steps)
+        return remove_all(self._place, steps)
 
     def __repr__(self) -> str:
-        return f"CheckpointStore({self._root!r})"
+        return f"CheckpointStore({self.root!r})"

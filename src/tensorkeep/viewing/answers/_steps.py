@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tensorkeep.store import CheckpointStore, StepListing, recorded_rules
+from tensorkeep.store import CheckpointStore, StepListing, place_of, recorded_rules
 from tensorkeep.viewing._json import number
 
 _Files = dict[tuple[int, int], int]
@@ -18,7 +18,7 @@ _Files = dict[tuple[int, int], int]
 
 def steps(of: str, shown_path: str, store: CheckpointStore) -> dict[str, Any]:
     """List the steps, ascending."""
-    rules = recorded_rules(store.root)
+    rules = recorded_rules(place_of(store.root))
     found = []
     before: _Files = {}
     for each in store.listing():

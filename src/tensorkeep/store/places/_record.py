@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from tensorkeep.errors import StateError
-from tensorkeep.store._names import MAX_STEP
+from tensorkeep.store.places._names import MAX_STEP
 
 _KEY: Final = "tensorkeep_store"
 

@@ -1,0 +1,39 @@
+"""Where the steps of a store are. All else in `store/` knows only the protocol.
+
+- `_names`: names of steps. Pure.
+- `_record`: the metadata of a step: metrics, and when it was saved. Pure.
+- `_step`: a step, and what is known of it.
+- `_open_step`: a step, opened and checked.
+- `_place`: the protocol, and the place that a path names.
+- `_directory`: a directory, with locks and renames.
+"""
+
+from tensorkeep.store.places._names import BASE_NAME, check_step
+from tensorkeep.store.places._place import Place, is_store, place_of
+from tensorkeep.store.places._record import (
+    StepRecord,
+    later_than,
+    metrics_of,
+    read_record,
+    record_members,
+    time_text,
+)
+from tensorkeep.store.places._step import Condition, Identity, Step, StepFiles
+
+__all__ = [
+    "BASE_NAME",
+    "Condition",
+    "Identity",
+    "Place",
+    "Step",
+    "StepFiles",
+    "StepRecord",
+    "check_step",
+    "is_store",
+    "later_than",
+    "metrics_of",
+    "place_of",
+    "read_record",
+    "record_members",
+    "time_text",
+]

@@ -1,0 +1,78 @@
+"""Where the steps of a store are, as a protocol; what it promises.
+
+1. A step appears by the commit of a save to `path_of` it, which `tensorkeep.checkpoint` makes complete or not at all.
+2. `remove` makes a step disappear at once, and never one that is being saved or was saved since it was looked at.
+3. `sweep` removes what dead processes left, and nothing that a living one may still need.
+
+A new place is one more class and a line in `place_of`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Protocol
+
+from tensorkeep.kinds import OpenOptions
+from tensorkeep.kinds.safetensors import Checkpoint
+from tensorkeep.store.places._directory import DirectoryPlace
+from tensorkeep.store.places._step import Examined, Identity, Step, StepFiles
+from tensorkeep.transport import is_remote, local_path
+
+
+class Place(Protocol):
+    """The place of all steps of one store."""
+
+    @property
+    def root(self) -> str:
+        """Its absolute path."""
+
+    @property
+    def key(self) -> str:
+        """Text that is equal for equal places."""
+
+    def path_of(self, step: int) -> str:
+        """Return where a step is, or would be."""
+
+    def holds(self, path: str) -> bool:
+        """Say whether anything is where a step was."""
+
+    def require(self) -> None:
+        """Refuse a place that does not exist."""
+
+    def prepare(self, *, durable: bool) -> None:
+        """Get ready for saves."""
+
+    def look(self) -> dict[int, Identity]:
+        """Return all steps, ascending, whole or not; none if the place does not exist yet."""
+
+    def examine(self, step: int, identity: Identity) -> Examined | None:
+        """Look into a step without reading tensors; None if it is gone."""
+
+    def open(self, step: int, options: OpenOptions) -> Checkpoint:
+        """Open a step, and check its index and all headers."""
+
+    def measure(self) -> dict[int, StepFiles]:
+        """Return the sizes of all steps."""
+
+    def read_note(self, name: str, max_nbytes: int) -> bytes | None:
+        """Return a small file beside the steps, or its beginning; None if there is none."""
+
+    def write_note(self, name: str, text: bytes, *, durable: bool) -> None:
+        """Write a small file beside the steps, in place of an older one."""
+
+    def remove(self, step: int) -> None:
+        """Remove a step. A process that has it open can still read it, where the place allows that."""
+
+    def sweep(self, steps: Iterable[Step]) -> None:
+        """Remove what dead processes left at and beside these steps, which are all."""
+
+
+def place_of(root: str | os.PathLike[str]) -> Place:
+    """Return the place that a path names; nothing need be there yet."""
+    return DirectoryPlace(local_path(root, hint="The URL of one of its steps can be opened"))
+
+
+def is_store(path: str) -> bool:
+    """Say whether a path holds steps."""
+    return not is_remote(path) and os.path.isdir(path) and bool(place_of(path).look())
