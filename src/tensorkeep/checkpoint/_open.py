@@ -107,8 +107,9 @@ def open_checkpoint(
         variant: Which checkpoint to open in a directory: `"fp16"` finds `model.fp16.safetensors` or its shards.
         check: Whether to compare headers with their saved digests. Pass False to read a checkpoint that another
             program changed on purpose.
-        verify: Whether to compare each tensor with its digest when it is read whole; slices are not compared. Files
-            of pickles are compared with the checksums in their archives when they are opened, if they have any.
+        verify: Whether to compare what is read with its digest: whole tensors, and parts of them with the digests of
+            their blocks. Without these, the first part reads the whole tensor once. Files of pickles are compared
+            with the checksums in their archives when they are opened, if they have any.
         strict: Whether to refuse a pickle that holds anything but tensors and plain data. Otherwise, objects that
             are not known to be data become an inert `Unknown`.
         dangerous: What to do with names in a pickle that could only do harm, such as `os.system`: `"refuse"` the

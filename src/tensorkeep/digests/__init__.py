@@ -4,6 +4,7 @@ BLAKE3 is cryptographic, and about four times as fast on one core as SHA-256 whe
 
 - `_crc32c`: CRC-32C, summed by NumPy.
 - `_algorithms`: BLAKE3, and every algorithm as an `Algorithm`.
+- `blocks/`: digests of blocks, and the tree above them.
 """
 
 from tensorkeep.digests._algorithms import (
@@ -18,7 +19,9 @@ from tensorkeep.digests._algorithms import (
     Hasher,
     digest_of,
     digest_of_text_with,
+    keyed_digest,
     new_hasher,
+    new_keyed_hasher,
 )
 from tensorkeep.digests._crc32c import Crc32c, crc32c, masked, unmasked
 
@@ -36,7 +39,9 @@ __all__ = [
     "crc32c",
     "digest_of",
     "digest_of_text_with",
+    "keyed_digest",
     "masked",
     "new_hasher",
+    "new_keyed_hasher",
     "unmasked",
 ]

@@ -60,6 +60,25 @@ def digest_of(data: Buffer) -> bytes:
     return _blake3()(data).digest()
 
 
+def keyed_digest(data: Buffer, key: bytes) -> bytes:
+    """Return the digest of some bytes in BLAKE3's keyed mode.
+
+    Args:
+        data: The bytes.
+        key: 32 bytes, which need not be secret: they say what is hashed.
+    """
+    return _blake3()(data, key=key).digest()
+
+
+def new_keyed_hasher(key: bytes) -> blake3:
+    """Return a hasher of BLAKE3's keyed mode.
+
+    Args:
+        key: 32 bytes.
+    """
+    return _blake3()(key=key)
+
+
 def digest_of_text_with(digest: str, text: bytes) -> str:
     """Return the digest, as hexadecimal digits, of a text that holds its own: with zeros in its place.
 

@@ -31,7 +31,7 @@ class PlannedRequest(msgspec.Struct, frozen=True):
 def requests_for(source: ByteSource, spans: Iterable[ByteRange]) -> list[PlannedRequest]:
     """Return the requests for some ranges that are read together."""
     if isinstance(source, VerifyingSource):
-        return requests_for(source.inner, spans)
+        return requests_for(source.inner, source.widened(spans))
     if isinstance(source, JoinedSource):
         return _for_parts(source, spans)
     if isinstance(source, RemoteSource):

@@ -165,7 +165,7 @@ class Opened(LazyTensors[ArrayT]):
         return explain(self, framework, device)
 
     def verified(self) -> Opened[ArrayT]:
-        """Return the same tensors, compared with their digests when read whole, if the kind can and they have any."""
+        """Return the same tensors, compared with their digests when read, if the kind can and they have any."""
         return self
 
     # What was saved besides tensors

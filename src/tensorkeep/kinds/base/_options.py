@@ -47,6 +47,11 @@ class OpenOptions(msgspec.Struct, frozen=True):
     limits: PickleLimits | None = None
     engine: str | None = None
 
+    @property
+    def checks_reads(self) -> bool:
+        """Whether what is read is compared with its digest."""
+        return self.verify
+
 
 class LoadOptions(msgspec.Struct, frozen=True):
     """What to load, and how; see `tensorkeep.load`.

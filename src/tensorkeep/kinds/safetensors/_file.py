@@ -80,9 +80,9 @@ class TensorFile(SavedTensors[ArrayT]):
         return {os.path.basename(self.path): self.source}
 
     @property
-    def whole_source(self) -> ByteSource:
-        """The source from which whole tensors are read: it compares digests if the file is `verifying`."""
-        return self._reader.whole_source
+    def read_source(self) -> ByteSource:
+        """The source from which tensors are read: it compares digests if the file is `verifying`."""
+        return self._reader.read_source
 
     @property
     def path(self) -> str:
@@ -181,7 +181,7 @@ class TensorFile(SavedTensors[ArrayT]):
         return self._reader.span_of(self._header.entries[name])
 
     def verifying(self) -> TensorFile:
-        """Return the same file, but compare each tensor with its digest when it is read whole.
+        """Return the same file, but compare what is read with its digest.
 
         Raises:
             UnsupportedError: If the file has no digests.
@@ -275,7 +275,7 @@ def file_over(source: ByteSource, options: OpenOptions = _USUAL, *, hashes: bool
         seal = read_seal(source, header, head) if options.check else None
     reader = TensorReader(source, header.data_start, options.framework, options.device)
     file = TensorFile(header, reader, seal, digest_of(head) if hashes else None)
-    return file.verifying() if options.verify else file
+    return file.verifying() if options.checks_reads else file
 
 
 def load(

@@ -115,7 +115,7 @@ def _groups(wanted: Mapping[str, LazyTensor], aliases: Mapping[str, Alias]) -> d
 def _covered(owner: LazyTensor, names: Sequence[str], aliases: Mapping[str, Alias]) -> ByteRange:
     """Return the bytes of an owner that the chosen views need; all of them if it is wanted or verified whole."""
     entry, reader = owner.entry, owner.reader
-    is_plain = isinstance(reader, TensorReader) and reader.whole_source is reader.source
+    is_plain = isinstance(reader, TensorReader) and not reader.is_checked
     if not is_plain or any(name not in aliases or aliases[name].is_whole for name in names):
         return ByteRange(0, entry.nbytes)
     starts, stops = zip(*(_extent(aliases[name], entry) for name in names), strict=True)

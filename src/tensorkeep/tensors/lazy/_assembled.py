@@ -124,9 +124,11 @@ class AssembledReader:
             if source is None or span is None:
                 return None
             sources.append((source, span))
-            checked.append((getattr(lazy.reader, "whole_source", source), span))
+            checked.append((getattr(lazy.reader, "read_source", source), span))
         joined = JoinedSource(sources, self._path)
-        return TensorReader(joined, 0, *self._target, JoinedSource(checked, self._path))
+        return TensorReader(
+            joined, 0, *self._target, None if checked == sources else JoinedSource(checked, self._path)
+        )
 
     def read(self, name: str, entry: TensorEntry, selection: Selection) -> Any:
         """Read a part, from the pieces that hold some of it."""

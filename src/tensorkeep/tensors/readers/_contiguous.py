@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.arrays import DenseArrays, DeviceMemory, adapter_for, library_for
+from tensorkeep.arrays import DenseArrays, DeviceMemory, StreamedTensor, TensorToWrite, adapter_for, library_for
 from tensorkeep.arrays.elements import aligned_block, known_dtype, within_numpys_limits
 from tensorkeep.buffers import Buffer
 from tensorkeep.collector import PausedCollector
@@ -37,7 +37,7 @@ _CROOKED_NBYTES = 2**16
 
 
 class TensorReader:
-    """Reads tensors as they are stored in a source; whole ones from `checked`, if it is given."""
+    """Reads tensors as they are stored in a source; through `checked`, if it is given, which checks what is read."""
 
     cast_to: DType | None = None
     """None: tensors have the dtype that they are stored in."""
@@ -52,7 +52,7 @@ class TensorReader:
     ) -> None:
         self._library = library_for(framework)  # refuses an unknown one now, not when something is read
         self.source = source
-        self.whole_source = source if checked is None else checked
+        self.read_source = source if checked is None else checked
         self.data_start = data_start
         self.framework = framework
         self.device = device
@@ -61,16 +61,21 @@ class TensorReader:
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        checked = None if self.whole_source is self.source else self.whole_source
+        checked = self.read_source if self.is_checked else None
         return TensorReader, (self.source, self.data_start, self.framework, self.device, checked)
 
     def with_framework(self, framework: str, device: Any = "cpu") -> TensorReader:
         """Return the same reader for another array library."""
-        return TensorReader(self.source, self.data_start, framework, device, self.whole_source)
+        return TensorReader(self.source, self.data_start, framework, device, self.read_source)
 
     def checking(self, checked: ByteSource) -> TensorReader:
-        """Return a reader that reads whole tensors from a source that checks them."""
+        """Return a reader that reads tensors through a source that checks them."""
         return TensorReader(self.source, self.data_start, self.framework, self.device, checked)
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether what is read is compared with digests."""
+        return self.read_source is not self.source
 
     @property
     def adapter(self) -> DenseArrays:
@@ -102,7 +107,8 @@ class TensorReader:
         """Return what reading a part of a tensor would read."""
         dtype = known_dtype("", entry)
         start = self.data_start + entry.data_offsets[0]
-        return self.source, spans_of_block(self.source, start, dtype, selection, c_strides(selection.shape))
+        source = self.read_source
+        return source, spans_of_block(source, start, dtype, selection, c_strides(selection.shape))
 
     def view(self, name: str, entry: TensorEntry) -> Any | None:
         """Return a whole tensor on the CPU over the mapping that this reader keeps."""
@@ -117,7 +123,12 @@ class TensorReader:
         return self.adapter.place({"": tensor})[""]
 
     def mapping(self) -> tuple[Buffer, int] | None:
-        """Return the mapping for all parts and views, and the byte of the source at which it begins."""
+        """Return the mapping for all parts and views, and the byte of the source at which it begins.
+
+        None if what is read is checked: a part is checked in memory of its own, so that nothing can change it later.
+        """
+        if self.is_checked:
+            return None
         if self._whole is None and self.source.nbytes:
             with self._lock:
                 if self._whole is None:
@@ -127,7 +138,7 @@ class TensorReader:
     def _read(self, entry: TensorEntry, dtype: DType, selection: Selection) -> Array:
         block = np.empty(selection.block_shape, _stored(dtype))
         start = self.data_start + entry.data_offsets[0]
-        read_block(self.source, start, dtype, selection, c_strides(selection.shape), block)
+        read_block(self.read_source, start, dtype, selection, c_strides(selection.shape), block)
         return block
 
     def read_run(self, name: str, entry: TensorEntry, start: int, stop: int) -> Any:
@@ -146,10 +157,14 @@ class TensorReader:
         start, stop = entry.data_offsets
         return ByteRange(self.data_start + start, self.data_start + stop)
 
-    def tensor_to_write(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> StoredTensor:  # noqa: ARG002
+    def tensor_to_write(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> TensorToWrite:  # noqa: ARG002
         """Describe a tensor for writing, even one of an unknown dtype."""
         dtype = entry.known_dtype or DType(entry.dtype, 8, -1, "", None, "uint8")
-        return StoredTensor(dtype, entry.shape, entry.nbytes, self.source, self.span_of(entry), digest)
+        stored = StoredTensor(dtype, entry.shape, entry.nbytes, self.source, self.span_of(entry), digest)
+        if not self.is_checked or digest is None:
+            return stored
+        # The kernel would copy bytes that nobody has checked; these pass through here, and a save refuses others.
+        return StreamedTensor(dtype, entry.shape, entry.nbytes, stored.buffers, stored.extent, stored.memory, digest)
 
     def load(self, entries: Mapping[str, TensorEntry], *, are_apart: bool = False) -> dict[str, Any]:
         """Read whole tensors."""
@@ -174,7 +189,7 @@ class TensorReader:
         device = device_memory_of(self.adapter)
         if device is None or not can_stage(self.adapter, entries.values()):
             return None
-        return device, Staged(self.whole_source, self.data_start, entries)
+        return device, Staged(self.read_source, self.data_start, entries)
 
     def _load_apart(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
         """Read whole tensors that do not overlap, in the order of their bytes: from one mapping, if possible."""
@@ -183,7 +198,7 @@ class TensorReader:
         start, stop = _cover(entries)
         mapping = None
         if stop - start >= MAPPED_FROM_NBYTES:
-            mapping = self.whole_source.map(ByteRange(self.data_start + start, self.data_start + stop))
+            mapping = self.read_source.map(ByteRange(self.data_start + start, self.data_start + stop))
         if mapping is None:
             return self._load_into_arenas(entries)
         buffer, first = mapping
@@ -228,7 +243,7 @@ class TensorReader:
         """Read each group into one block of memory; return each block and the byte of the data at which it begins."""
         spans = [_cover(group) for group in groups]
         arenas = [aligned_block(stop - start, self._library.alignment) for start, stop in spans]
-        self.whole_source.read_into(
+        self.read_source.read_into(
             (self.data_start + start, arena.data)
             for (start, _), arena in zip(spans, arenas, strict=True)
             if len(arena)

@@ -1,4 +1,8 @@
-"""A source that checks bytes against their digests while they are read."""
+"""A source that checks bytes against their digests while they are read.
+
+Bytes of a whole tensor are compared with its digest, and parts of a tensor with the digests of their blocks. These
+come from a file beside the data; without one, from a pass over the tensor, which compares it with its own digest.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,12 @@ import msgspec
 
 from tensorkeep.buffers import Buffer
 from tensorkeep.digests import Hasher, new_hasher
-from tensorkeep.errors import IntegrityError
+from tensorkeep.digests.blocks import BLOCK_NBYTES, BlockHasher, TreeShape
+from tensorkeep.errors import IntegrityError, SourceMissingError
 from tensorkeep.parallel import parallel_for_each
 from tensorkeep.transport.sources._base import ByteRange, ByteSource
+from tensorkeep.transport.sources._block_proof import BlockDigests, KnownBlocks
+from tensorkeep.transport.sources._blocks import DamagedBlockError, Part, read_blocks
 
 _LARGE_NBYTES: Final = 2**27
 """Bytes from which all cores compute one digest together."""
@@ -22,6 +29,9 @@ _MAX_BATCH: Final = 16
 """Ranges per task of a thread."""
 
 _MAX_THREADS: Final = 8
+
+_READ_WHOLE_NBYTES: Final = 2**16
+"""Bytes of tensors that are read whole even if a part is asked for; others are read in blocks of this size."""
 
 
 class _Checked(msgspec.Struct, frozen=True):
@@ -33,28 +43,43 @@ class _Checked(msgspec.Struct, frozen=True):
 
 
 class VerifyingSource:
-    """Another source; its ranges with digests are checked when they are read whole, and a mismatch is an error.
+    """Another source, whose ranges with digests are checked when they are read, and a mismatch is an error.
 
-    Parts of such ranges are not checked. A mapping is checked once, when it is made; as with any mapping, a
-    program that writes to the file can change it later.
+    A mapping is checked once, when it is made; as with any mapping, a program that writes to the file can change it
+    later. A `private` source is never mapped: what was checked is what is used.
     """
 
-    def __init__(self, source: ByteSource, spans: Mapping[str, ByteRange], digests: Mapping[str, bytes]) -> None:
+    def __init__(
+        self,
+        source: ByteSource,
+        spans: Mapping[str, ByteRange],
+        digests: Mapping[str, bytes],
+        blocks: BlockDigests | None = None,
+        *,
+        private: bool = False,
+    ) -> None:
         self.name = source.name
         self.nbytes = source.nbytes
-        self.gap_nbytes = source.gap_nbytes
         self._source = source
         self._checked = [_Checked(name, span, digests[name]) for name, span in spans.items() if name in digests]
         self._starts = [checked.span.start for checked in self._checked]
+        self._blocks = blocks
+        self._private = private
+        self._known: dict[int, KnownBlocks] = {}
 
     @property
     def inner(self) -> ByteSource:
         """The wrapped source."""
         return self._source
 
+    @property
+    def gap_nbytes(self) -> int:
+        """At least a block: two ranges of one block are read together."""
+        return max(self._source.gap_nbytes, BLOCK_NBYTES)
+
     def map(self, span: ByteRange) -> tuple[Buffer, int] | None:
         """Map a range, and check it through the mapping."""
-        mapping = self._source.map(span)
+        mapping = None if self._private else self._source.map(span)
         if mapping is None:
             return None
         buffer, begin = mapping
@@ -90,11 +115,107 @@ class VerifyingSource:
         return self._source.pieces(span)
 
     def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
-        """Fill buffers, and check them."""
-        kept = [(start, into.cast("B")) for start, into in parts]
-        self._source.read_into(kept)
-        for start, into in kept:
-            self._check(into, start, self._within(start, start + len(into)))
+        """Fill buffers, and check them: whole tensors by their digests, parts of tensors by their blocks."""
+        whole: list[Part] = []
+        partial: dict[int, list[Part]] = {}
+        for start, into in parts:
+            self._divide(Part(start, into.cast("B")), whole, partial)
+        if whole:
+            self._source.read_into([(part.start, part.into) for part in whole])
+        for part in whole:
+            self._check(part.into, part.start, self._within(part.start, part.stop))
+        for number, cut in partial.items():
+            self._read_cut(number, cut)
+
+    def _divide(self, part: Part, whole: list[Part], partial: dict[int, list[Part]]) -> None:
+        """Divide what is to be read into ranges with digests, which are whole, and parts of such ranges."""
+        number = self._cut_at(part.start)
+        if number is not None:
+            cut, part = part.divided(self._checked[number].span.stop)
+            partial.setdefault(number, []).append(cut)
+        number = self._cut_at(part.stop)
+        if number is not None and part.into:
+            part, cut = part.divided(self._checked[number].span.start)
+            partial.setdefault(number, []).append(cut)
+        if part.into:
+            whole.append(part)
+
+    def _cut_at(self, position: int) -> int | None:
+        """Return the number of the range with a digest that has a byte on both sides of a position."""
+        number = bisect_left(self._starts, position) - 1
+        return number if number >= 0 and position < self._checked[number].span.stop else None
+
+    def _read_cut(self, number: int, parts: list[Part]) -> None:
+        """Read parts of one tensor, checked by the digests of their blocks."""
+        checked = self._checked[number]
+        if len(checked.span) <= _READ_WHOLE_NBYTES:
+            data = memoryview(self.read(checked.span)).cast("B")
+            for part in parts:
+                begin = part.start - checked.span.start
+                part.into[:] = data[begin : begin + len(part.into)]
+            return
+        try:
+            self._read_blocks(checked, self._known.get(number) or self._blocks or self._learned(number), parts)
+        except SourceMissingError:  # the digests of blocks were not copied with the file
+            self._blocks = None
+            self._read_blocks(checked, self._learned(number), parts)
+
+    def _read_blocks(self, checked: _Checked, blocks: BlockDigests, parts: list[Part]) -> None:
+        try:
+            read_blocks(self._source, blocks, parts)
+        except DamagedBlockError as error:
+            start, stop = error.args
+            raise IntegrityError(
+                f"the bytes of tensor `{checked.name}` are not those that were saved",
+                path=self.name,
+                tensor=checked.name,
+                found=f"damage in bytes {start:,} to {stop:,}",
+                hint=f"tensorkeep verify {self.name} lists everything",
+            ) from None
+
+    def _learned(self, number: int) -> KnownBlocks:
+        """Read a tensor once to compare it with its digest, and keep the digests of its blocks."""
+        checked = self._checked[number]
+        whole, blocks = new_hasher(), BlockHasher()
+        for piece in self._source.pieces(checked.span):
+            private = bytes(piece)  # a mapped piece could change between one digest and the other
+            whole.update(private)
+            blocks.update(private)
+        _require_digest(whole, checked, self.name)
+        known = KnownBlocks(TreeShape(len(checked.span)), checked.span.start, blocks.digests())
+        self._known[number] = known
+        return known
+
+    def widened(self, spans: Iterable[ByteRange]) -> list[ByteRange]:
+        """Return what is read for some ranges: the blocks that they touch, or whole tensors."""
+        read: list[ByteRange] = []
+        for span in sorted((self._widened(span) for span in spans), key=lambda span: span.start):
+            if read and span.start <= read[-1].stop:
+                read[-1] = ByteRange(read[-1].start, max(read[-1].stop, span.stop))
+            else:
+                read.append(span)
+        return read
+
+    def _widened(self, span: ByteRange) -> ByteRange:
+        start, stop = span.start, span.stop
+        if len(span):
+            start = self._edges(start)[0]
+            stop = self._edges(stop)[1]
+        return ByteRange(start, stop)
+
+    def _edges(self, position: int) -> tuple[int, int]:
+        """Return the half-open range that is read where a tensor is cut at a position."""
+        number = self._cut_at(position)
+        if number is None:
+            return position, position
+        span = self._checked[number].span
+        blocks = self._known.get(number) or self._blocks
+        if blocks is None or len(span) <= _READ_WHOLE_NBYTES:
+            return span.start, span.stop
+        first = (position - blocks.start) // BLOCK_NBYTES
+        last = -(-(position - blocks.start) // BLOCK_NBYTES)
+        stop = min(blocks.start + last * BLOCK_NBYTES, blocks.start + blocks.shape.data_nbytes)
+        return blocks.start + first * BLOCK_NBYTES, stop
 
     def _compare(self, checked: _Checked, data: memoryview) -> None:
         hasher = new_hasher(parallel=len(data) >= _LARGE_NBYTES)
