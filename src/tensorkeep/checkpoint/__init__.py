@@ -52,6 +52,7 @@ from tensorkeep.checkpoint.rewriting import (
     refuse_existing,
     refuse_replaced,
     reshard,
+    rewrite_as_one,
     select_and_drop,
     transform,
 )
@@ -153,6 +154,7 @@ __all__ = [
     "release_snapshots",
     "remove_objects",
     "reshard",
+    "rewrite_as_one",
     "save_async",
     "save_checkpoint",
     "save_folder",

@@ -103,6 +103,7 @@ def convert(
     strip_prefix: str | None = None,
     dequantize: Any = None,
     cast: Any = None,
+    seed: int | None = None,
     base_name: str = DEFAULT_BASE,
     variant: str | None = None,
     output_variant: str | None = None,
@@ -146,6 +147,7 @@ def convert(
         dequantize: Dtype in which to write the numbers of quantized tensors, such as `"bf16"`; None keeps their
             blocks as rows of bytes (U8), from which `export` writes them again.
         cast: Dtype to which floating-point tensors are converted, such as `"bf16"`; see `LazyTensor.cast`.
+        seed: Rounds what is cast at random by this seed; see `LazyTensor.cast`.
         base_name: Stem of the file names in a directory.
         variant: Which checkpoint of a source directory to convert, such as `"fp16"`.
         output_variant: Variant of the new checkpoint: `"fp16"` gives `model.fp16.safetensors`. For directories only.
@@ -200,7 +202,13 @@ def convert(
     if not paths:
         raise UnsupportedError("there is nothing to convert", expected="at least one checkpoint")
     rewrite = RewriteOptions(
-        select=select, drop=drop, rename=rename, strip_prefix=strip_prefix, dequantize=dequantize, cast=cast
+        select=select,
+        drop=drop,
+        rename=rename,
+        strip_prefix=strip_prefix,
+        dequantize=dequantize,
+        cast=cast,
+        seed=seed,
     )
     arrangement = Arrangement.of(align, order)
     target = target_of(os.fspath(destination), base_name, output_variant, max_shard_size)

@@ -22,7 +22,7 @@ from tensorkeep.checkpoint.rewriting._pipeline import (
     select_and_drop,
     transform,
 )
-from tensorkeep.checkpoint.rewriting._reshard import join, reshard
+from tensorkeep.checkpoint.rewriting._reshard import join, reshard, rewrite_as_one
 from tensorkeep.parallel import Progress
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "refuse_existing",
     "refuse_replaced",
     "reshard",
+    "rewrite_as_one",
     "select_and_drop",
     "transform",
 ]

@@ -7,14 +7,20 @@ change, so that damage never gets a new digest; then the save, which `refuse_rep
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from tensorkeep.checkpoint.verifying import find_damage
 from tensorkeep.digests import BLAKE3
-from tensorkeep.errors import RefusedError, SourceChangedError, TensorNotFoundError, as_transport_error
+from tensorkeep.errors import (
+    RefusedError,
+    SourceChangedError,
+    TensorNotFoundError,
+    UnsupportedError,
+    as_transport_error,
+)
 from tensorkeep.kinds import Check, Opened, refuse
 from tensorkeep.parallel import Progress, ProgressMeter
 from tensorkeep.tensors import LazyTensors, Renaming, Selector, TensorView, chosen_names
@@ -28,8 +34,14 @@ class RewriteOptions(msgspec.Struct, frozen=True, kw_only=True):
     drop: Selector | Iterable[Selector] | None = None
     rename: Renaming | None = None
     strip_prefix: str | None = None
+    change: Callable[[LazyTensors], LazyTensors] | None = None
     dequantize: Any = None
     cast: Any = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.seed is not None and self.cast is None:
+            raise UnsupportedError("a seed rounds what is cast, and nothing is", expected="cast= (--cast)")
 
 
 def identity_of(path: str) -> tuple[int, ...]:
@@ -99,14 +111,16 @@ def _selectors(given: Selector | Iterable[Selector]) -> list[Selector]:
 
 
 def transform(tensors: LazyTensors, options: RewriteOptions) -> LazyTensors:
-    """Return a view of the same tensors, in the same order, renamed, dequantized and cast."""
+    """Return a view of the tensors renamed, changed, dequantized and cast; in the same order, if none is changed."""
     if options.rename is not None:
         tensors = tensors.rename(options.rename)
     if options.strip_prefix is not None:
         tensors = tensors.strip_prefix(options.strip_prefix)
+    if options.change is not None:
+        tensors = options.change(tensors)
     if options.dequantize is not None:
         tensors = tensors.dequantize(options.dequantize)
-    return tensors if options.cast is None else tensors.cast(options.cast)
+    return tensors if options.cast is None else tensors.cast(options.cast, seed=options.seed)
 
 
 def digests_to_replace(source: Opened, names: Collection[str]) -> list[Check]:

@@ -7,7 +7,7 @@ digests, so they are first checked against their old ones: damage is never made 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -34,9 +34,9 @@ from tensorkeep.kinds.registry import find_kind
 from tensorkeep.kinds.safetensors import read_index
 from tensorkeep.layout import Index, parse_size
 from tensorkeep.parallel import Progress, ProgressMeter
-from tensorkeep.tensors import LazyTensors, Renaming, Selector, check_target, prepare
+from tensorkeep.tensors import LazyTensor, LazyTensors, Renaming, Selector, check_target, prepare
 from tensorkeep.texts import listed
-from tensorkeep.transport import is_directory, is_remote, listing_cache
+from tensorkeep.transport import ByteRange, is_directory, is_remote, listing_cache
 
 _Path = str | os.PathLike[str]
 
@@ -56,7 +56,9 @@ def reshard(
     drop: Selector | Iterable[Selector] | None = None,
     rename: Renaming | None = None,
     strip_prefix: str | None = None,
+    change: Callable[[LazyTensors], LazyTensors] | None = None,
     cast: Any = None,
+    seed: int | None = None,
     metadata: Mapping[str, str] | None = None,
     sha256: bool = False,
     overwrite: bool = False,
@@ -86,7 +88,10 @@ def reshard(
         drop: Tensors to leave out of the selected ones.
         rename: Old name to new, for those that change; or a function that returns the new name of each.
         strip_prefix: Removed from names after renaming, where they have it.
+        change: A function that takes the tensors, as renamed, and returns those to write: computed ones, or those of
+            a key map (`KeyMap.apply`). The tree of a saved state is left out.
         cast: The dtype to convert floating-point tensors to, such as `"bf16"`; see `LazyTensor.cast`.
+        seed: Rounds what is cast at random by this seed; see `LazyTensor.cast`.
         metadata: Free text by key, for each shard; None keeps the metadata of the source.
         sha256: Whether the index gets the SHA-256 of each shard.
         overwrite: Whether to replace a checkpoint at the destination that is not a source: its tensors and its index.
@@ -119,7 +124,9 @@ def reshard(
         >>> tensorkeep.open("halves")["pooler.dense.bias"].dtype
         'BF16'
     """
-    rewrite = RewriteOptions(select=select, drop=drop, rename=rename, strip_prefix=strip_prefix, cast=cast)
+    rewrite = RewriteOptions(
+        select=select, drop=drop, rename=rename, strip_prefix=strip_prefix, change=change, cast=cast, seed=seed
+    )
     options = SaveOptions(
         max_shard_nbytes=parse_size(max_shard_size),
         balance=balance,
@@ -134,7 +141,7 @@ def reshard(
         align=align,
         order=order,
     )
-    _write_as_one([source], directory, variant, rewrite, options, overwrite=overwrite)
+    rewrite_as_one([source], directory, variant, rewrite, options, overwrite=overwrite)
 
 
 @same_arguments_as(reshard)
@@ -153,7 +160,9 @@ def join(  # noqa: D417 - the decorator explains the others
     drop: Selector | Iterable[Selector] | None = None,
     rename: Renaming | None = None,
     strip_prefix: str | None = None,
+    change: Callable[[LazyTensors], LazyTensors] | None = None,
     cast: Any = None,
+    seed: int | None = None,
     metadata: Mapping[str, str] | None = None,
     sha256: bool = False,
     overwrite: bool = False,
@@ -185,7 +194,9 @@ def join(  # noqa: D417 - the decorator explains the others
         >>> len(tensorkeep.open("together"))
         45
     """
-    rewrite = RewriteOptions(select=select, drop=drop, rename=rename, strip_prefix=strip_prefix, cast=cast)
+    rewrite = RewriteOptions(
+        select=select, drop=drop, rename=rename, strip_prefix=strip_prefix, change=change, cast=cast, seed=seed
+    )
     options = SaveOptions(
         max_shard_nbytes=parse_size(max_shard_size),
         balance=balance,
@@ -201,10 +212,10 @@ def join(  # noqa: D417 - the decorator explains the others
         order=order,
     )
     paths = [sources] if isinstance(sources, str | os.PathLike) else sources
-    _write_as_one(paths, directory, variant, rewrite, options, overwrite=overwrite)
+    rewrite_as_one(paths, directory, variant, rewrite, options, overwrite=overwrite)
 
 
-def _write_as_one(
+def rewrite_as_one(
     sources: Iterable[_Path],
     directory: _Path,
     variant: str | None,
@@ -213,6 +224,7 @@ def _write_as_one(
     *,
     overwrite: bool,
 ) -> None:
+    """Write checkpoints as one: what `reshard` and `join` do."""
     paths = [os.fspath(path) for path in sources]
     if not paths:
         raise UnsupportedError("there is nothing to join", expected="at least one checkpoint")
@@ -233,8 +245,8 @@ def _write_as_one(
         wanted, _ = select_and_drop(concatenate([source for _, source in opened]), rewrite)
         new = transform(wanted, rewrite)
         split = _split_names(new, options, layout)
-        pairs = zip(wanted, new.values(), strict=True)
-        remade = {old for old, lazy in pairs if lazy.digest is None or lazy.name in split}
+        kept = {_place_of(lazy) for lazy in new.values() if lazy.digest is not None and lazy.name not in split}
+        remade = {name for name, lazy in wanted.items() if _place_of(lazy) not in kept}
         checks = [(path, digests_to_replace(source, remade)) for path, source in opened]
         n_checked = sum(len(check.span) for _, of_path in checks for check in of_path)
         total = n_checked + new.nbytes
@@ -281,6 +293,11 @@ def _opened(path: str, variant: str | None, files: ExitStack) -> Opened:
                 hint="`tensorkeep convert` (tensorkeep.convert) writes the tensors and says what it leaves out",
             )
         return opened
+
+
+def _place_of(lazy: LazyTensor) -> tuple[int, ByteRange | None]:
+    """Return where the bytes of a tensor are."""
+    return id(lazy.source), lazy.span
 
 
 def _split_names(tensors: LazyTensors, options: SaveOptions, layout: Index | None) -> set[str]:

@@ -181,6 +181,9 @@ class DirectoryDestination:
             if index_file is not None:
                 with self._transaction.file(index_file) as sink:
                     sink.write([emit_index(self._plan.index(self._records))])
+            for name, content in (self._options.companions or {}).items():
+                with self._transaction.file(name) as sink:
+                    sink.write([content])
             if self._options.before_commit is not None:
                 self._options.before_commit({file: self._transaction.path_of(file) for file in self._plan.files})
             names = FileNames.of_safetensors(self._options.stem)

@@ -30,6 +30,7 @@ class SaveOptions(msgspec.Struct, frozen=True, kw_only=True):
     order: Sequence[str] | None = None
     index_metadata: Mapping[str, Any] | None = None
     reuse: Checkpoint | TensorFile | None = None
+    companions: Mapping[str, bytes] | None = None
     before_commit: Callable[[Mapping[str, str]], None] | None = None
 
     def __post_init__(self) -> None:

@@ -87,6 +87,15 @@ Cast = Annotated[
     ),
 ]
 
+Stochastic = Annotated[
+    int | None,
+    typer.Option(
+        "--stochastic",
+        metavar="SEED",
+        help="Let --cast round at random, without bias; equal seeds give equal numbers.",
+    ),
+]
+
 Dequantize = Annotated[
     str | None,
     typer.Option(

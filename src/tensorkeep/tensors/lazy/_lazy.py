@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from operator import index as as_int
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 from tensorkeep.arrays import ArrayT, TensorToWrite
@@ -16,7 +17,9 @@ from tensorkeep.tensors.readers import (
     BlockReader,
     CastReader,
     Reader,
+    StochasticReader,
     cast_target,
+    key_of,
     reads_blocks,
 )
 from tensorkeep.texts import shape_text, size_text
@@ -114,7 +117,7 @@ class LazyTensor(TensorFacts, Generic[ArrayT]):
     def _as(self, name: str, library: str | None, marks: Mapping[str, Any]) -> LazyTensor[ArrayT]:
         return LazyTensor(name, self._entry, self._reader, self._digest, library=library, marks=marks)
 
-    def cast(self, dtype: Any) -> LazyTensor[ArrayT]:
+    def cast(self, dtype: Any, *, seed: int | None = None) -> LazyTensor[ArrayT]:
         """Return this tensor with its numbers converted to another floating-point dtype when they are read.
 
         Numbers are rounded to nearest, ties to even, as by torch's `.to(dtype)` and NumPy's `.astype(dtype)`. Where
@@ -126,11 +129,16 @@ class LazyTensor(TensorFacts, Generic[ArrayT]):
             dtype: F64, F32, F16, BF16, or an F8 with a sign, in any usual spelling, such as `"bf16"`, `"bfloat16"`,
                 `torch.bfloat16`, `numpy.float16`.
 
+            seed: Rounds at random instead of to nearest, so that the mean of many numbers is right: one between two
+                neighbors becomes the nearer more often. An element gets the same number whatever part is read, by
+                the seed, the tensor's name and its position.
+
         Returns:
             A lazy tensor with the same name and shape; this one if it already has the dtype.
 
         Raises:
             DtypeError: If there is no such dtype, it is not one of those above, or this tensor is not floating point.
+            TypeError: If `seed` is not an integer.
         """
         target = cast_target(dtype)
         if target.name == self.dtype:
@@ -143,6 +151,8 @@ class LazyTensor(TensorFacts, Generic[ArrayT]):
                 found=self.dtype,
                 hint=f'.dequantize("{target.name.lower()}") gives its numbers' if self.is_quantized else None,
             )
+        if seed is not None:
+            return self._read_by(StochasticReader(self._reader, target, key=key_of(as_int(seed), self.name)))
         return self._read_by(CastReader(self._reader, target))
 
     def dequantize(self, dtype: Any = "bf16") -> LazyTensor[ArrayT]:

@@ -137,7 +137,7 @@ class LazyTensors(NamedTensors[ArrayT]):
         """
         return self.rename(lambda name: prefix + name)
 
-    def cast(self, dtype: Any) -> TensorView[ArrayT]:
+    def cast(self, dtype: Any, *, seed: int | None = None) -> TensorView[ArrayT]:
         """Return a view with floating-point tensors converted when they are read.
 
         Integers, booleans, complex numbers and tensors of unknown dtypes stay as they are. So do the parts of
@@ -145,16 +145,20 @@ class LazyTensors(NamedTensors[ArrayT]):
 
         Args:
             dtype: The dtype to convert to, such as `"bf16"`; see `LazyTensor.cast`.
+            seed: Rounds at random by this seed instead of to nearest; see `LazyTensor.cast`.
 
         Returns:
             The view, in the order of this mapping.
 
         Raises:
             DtypeError: If there is no such dtype, or nothing can be cast to it.
+            TypeError: If `seed` is not an integer.
         """
         target = cast_target(dtype)
         parts = {} if self.state is None else parts_in(self.state)
-        return self._each(lambda name, one: one.cast(target) if one.is_floating_point and name not in parts else one)
+        return self._each(
+            lambda name, one: one.cast(target, seed=seed) if one.is_floating_point and name not in parts else one
+        )
 
     def dequantize(self, dtype: Any = "bf16") -> TensorView[ArrayT]:
         """Return a view with quantized tensors as numbers, computed when they are read; others stay as they are.

@@ -6,6 +6,8 @@
 - `_strided`: views with gaps, repeated elements, or transposed.
 - `_chunked`: tensors in chunks, mostly compressed.
 - `_cast`: numbers converted to another floating-point dtype.
+- `_random_bits`: random bits for each element, by its position. Pure.
+- `_stochastic`: numbers rounded at random to a narrower dtype.
 - `_read_plan`: what a read would cost.
 """
 
@@ -22,7 +24,9 @@ from tensorkeep.tensors.readers._blocks import put_block, take_block
 from tensorkeep.tensors.readers._cast import CastReader, cast_target
 from tensorkeep.tensors.readers._chunked import ChunkedReader
 from tensorkeep.tensors.readers._contiguous import TensorReader, neighbors
+from tensorkeep.tensors.readers._random_bits import key_of
 from tensorkeep.tensors.readers._read_plan import ReadPlan, plan_reads
+from tensorkeep.tensors.readers._stochastic import StochasticReader
 from tensorkeep.tensors.readers._strided import Layout, StridedReader
 
 __all__ = [
@@ -34,10 +38,12 @@ __all__ = [
     "Planned",
     "ReadPlan",
     "Reader",
+    "StochasticReader",
     "StoredTensor",
     "StridedReader",
     "TensorReader",
     "cast_target",
+    "key_of",
     "neighbors",
     "plan_reads",
     "put_block",

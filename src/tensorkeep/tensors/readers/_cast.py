@@ -58,7 +58,7 @@ class CastReader(msgspec.Struct, frozen=True):
 
     def with_framework(self, framework: str, device: Any = "cpu") -> CastReader:
         """Return the same reader for another array library."""
-        return CastReader(self.stored.with_framework(framework, device), self.cast_to)
+        return msgspec.structs.replace(self, stored=self.stored.with_framework(framework, device))
 
     def span_of(self, entry: TensorEntry) -> None:
         """Return None: converted bytes are in no file."""

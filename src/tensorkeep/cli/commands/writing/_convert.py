@@ -16,6 +16,7 @@ from tensorkeep.cli.inputs import (
     Force,
     Names,
     NewFiles,
+    Stochastic,
     Variant,
 )
 from tensorkeep.cli.reports import Converted
@@ -46,6 +47,7 @@ def convert(
     names: Names,
     dequantize: Dequantize = None,
     cast: Cast = None,
+    stochastic: Stochastic = None,
     share_views: Annotated[
         bool,
         typer.Option("--share-views", help="Store overlapping memory once; only tensorkeep can read such views."),
@@ -75,6 +77,7 @@ def convert(
         **names.arguments(),
         dequantize=dequantize,
         cast=cast,
+        seed=stochastic,
         variant=variant,
         engine=engine,
         **files.arguments(),

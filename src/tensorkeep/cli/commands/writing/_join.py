@@ -17,6 +17,7 @@ from tensorkeep.cli.inputs import (
     Force,
     NewFiles,
     SplitLarge,
+    Stochastic,
     Variant,
 )
 from tensorkeep.cli.reports import read_written
@@ -34,6 +35,7 @@ def join(
     split_large: SplitLarge = False,
     chosen: Chosen,
     cast: Cast = None,
+    stochastic: Stochastic = None,
     variant: Variant = None,
     force: Force = False,
     as_json: AsJson = False,
@@ -56,6 +58,7 @@ def join(
         select=chosen.select,
         drop=chosen.drop,
         cast=cast,
+        seed=stochastic,
     )
     writing = Writing(directory, force=force, asks=not as_json)
     writing.run_shown("writing", write)

@@ -15,6 +15,7 @@ from tensorkeep.cli.inputs import (
     NewFiles,
     Rewritten,
     SplitLarge,
+    Stochastic,
     Variant,
 )
 from tensorkeep.cli.reports import read_written
@@ -30,6 +31,7 @@ def reshard(
     split_large: SplitLarge = False,
     names: Names,
     cast: Cast = None,
+    stochastic: Stochastic = None,
     variant: Variant = None,
     force: Force = False,
     as_json: AsJson = False,
@@ -52,6 +54,7 @@ def reshard(
         **files.arguments(),
         **names.arguments(),
         cast=cast,
+        seed=stochastic,
     )
     writing = Writing(directory, force=force, asks=not as_json)
     writing.run_shown("writing", write)
