@@ -88,8 +88,8 @@ def reshard(
         drop: Tensors to leave out of the selected ones.
         rename: Old name to new, for those that change; or a function that returns the new name of each.
         strip_prefix: Removed from names after renaming, where they have it.
-        change: A function that takes the tensors, as renamed, and returns those to write: computed ones, or those of
-            a key map (`KeyMap.apply`). The tree of a saved state is left out.
+        change: A function that takes the tensors, as renamed, and returns what to write: computed tensors, or what
+            a key map makes of them (`KeyMap.apply`). The tree of a saved state is left out.
         cast: The dtype to convert floating-point tensors to, such as `"bf16"`; see `LazyTensor.cast`.
         seed: Rounds what is cast at random by this seed; see `LazyTensor.cast`.
         metadata: Free text by key, for each shard; None keeps the metadata of the source.

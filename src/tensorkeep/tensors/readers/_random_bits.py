@@ -1,6 +1,6 @@
-"""Random bits for each element of a tensor, by its position: whatever part is read, an element gets the same. Pure.
+"""Random bits for each element of a tensor, by its position: the same whatever part is read. Pure.
 
-The numbers are those of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014),
+The numbers are SplitMix64's (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014),
 which mixes a counter. The counter starts at a key of the seed and the tensor's name.
 """
 

@@ -98,7 +98,7 @@ class _Grid(msgspec.Struct, frozen=True):
 
 
 def round_at_random(wide: Array, bits: npt.NDArray[Any], dtype: DType) -> Array:
-    """Return F32 or F64 in another dtype, none wider, as its bits; `bits` are random, as many as a number has."""
+    """Return F32 or F64 in another dtype, none wider, as its bits; `bits` are random, and of the same width."""
     grid = _Grid.of(dtype)
     mask = bits.dtype.type(max(2 ** (np.finfo(wide.dtype).nmant - grid.n_bits) - 1, 0))
     kept = (wide.view(bits.dtype) + (bits & mask)) & ~mask  # a sum that carries is the next number up
