@@ -39,8 +39,8 @@ with PausedCollector():  # a collection during the import would walk all objects
         torch_sharing,
     )
     from tensorkeep.compat.torch_sharing import storage_ptr, storage_size
-    from tensorkeep.compat.wording import check_device, check_names, check_path, check_tensors
-    from tensorkeep.kinds import OpenOptions
+    from tensorkeep.compat.wording import check_backend, check_device, check_names, check_path, check_tensors
+    from tensorkeep.kinds import LoadOptions, OpenOptions
     from tensorkeep.kinds.safetensors import open_file
     from tensorkeep.on_demand import find_on_demand
     from tensorkeep.tensors import near_others
@@ -195,7 +195,11 @@ def load(data: bytes) -> dict[str, torch.Tensor]:
 
 
 def load_file(
-    filename: str | os.PathLike[str], device: str | int = "cpu", *, backend: str = "auto"
+    filename: str | os.PathLike[str],
+    device: str | int = "cpu",
+    *,
+    device_map: Mapping[str, Any] | None = None,
+    backend: str = "auto",
 ) -> dict[str, torch.Tensor]:
     """Load all tensors of a safetensors file.
 
@@ -207,6 +211,7 @@ def load_file(
     Args:
         filename: The file.
         device: The device for the tensors: text, or the index of a CUDA device.
+        device_map: Several devices instead, by the names of tensors and modules; see `tensorkeep.load`.
         backend: How to read: `"mmap"`, `"pread"`, or `"auto"`, which maps the file unless it is on a network or FUSE
             file system.
 
@@ -219,11 +224,16 @@ def load_file(
         HeaderError: If it is not a whole safetensors file.
         DtypeError: If torch has no such dtype (also a TypeError).
         LimitError: If a tensor has more dimensions than torch allows.
-        DeviceError: If the device is not on this machine (also a RuntimeError).
+        DeviceError: If a device is not on this machine, or `device_map` has none for a tensor (also a RuntimeError).
         TensorkeepError: If `device` or `backend` is invalid.
         TransportError: If the file cannot be read (also an OSError).
     """
-    return files.read(filename, "torch", check_device(device, library_for("torch")), backend=backend)
+    device = check_device(device, library_for("torch"))
+    if device_map is None:
+        return files.read(filename, "torch", device, backend=backend)
+    options = OpenOptions(framework="torch", backend=check_backend(backend), check=False)
+    with open_file(check_path(filename), options) as file:
+        return file.load_on_devices(LoadOptions(device_map=device_map))
 
 
 def save_model(

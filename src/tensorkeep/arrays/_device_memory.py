@@ -16,7 +16,7 @@ class Move(msgspec.Struct, frozen=True):
     """Bytes in a host buffer that belong to a tensor.
 
     Attributes:
-        target: The position of the tensor among all that are filled.
+        target: The number of the tensor.
         offset: The first of them, counted from the first of the tensor's stored bytes.
         start: Where they are in the buffer; a multiple of the size of an element.
         stop: One past the last of them.
@@ -79,13 +79,16 @@ class DeviceMemory(Protocol):
     def free_nbytes(self) -> int | None:
         """Return how many bytes can be allocated; None if that is not known."""
 
-    def allocate(self, entries: Mapping[str, TensorEntry]) -> list[Target]:
+    def allocate(self, entries: Sequence[TensorEntry]) -> list[Target]:
         """Allocate a tensor for each entry, of its dtype and with memory of its own, uninitialized."""
+
+    def parts(self, whole: Target, places: Sequence[tuple[TensorEntry, int]]) -> list[Any]:
+        """Return tensors over bytes of another, ascending, each from a byte where its elements may begin."""
 
     def host_buffer(self, nbytes: int) -> HostBuffer:
         """Allocate a buffer to copy from."""
 
-    def start(self, targets: Sequence[Target], buffer_nbytes: int) -> DeviceCopies:
+    def start(self, targets: Mapping[int, Target], buffer_nbytes: int) -> DeviceCopies:
         """Start a sequence of copies, which follows all work that the caller has begun on the device."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypedDict
 
 from tensorkeep.formats.pickles import Dangerous, PickleLimits
@@ -36,5 +36,6 @@ class LoadKeywords(_CommonKeywords, total=False):
     only: Selector | Iterable[Selector] | None
     classes: Classes
     ties: Ties
+    device_map: Mapping[str, Any] | None
     progress: Progress | None
     dequantize: Any

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, overload
 
@@ -214,6 +214,7 @@ def load(
     ties: Ties = "share",
     framework: Framework | None = None,
     device: Any = "cpu",
+    device_map: Mapping[str, Any] | None = None,
     backend: Backend = "auto",
     variant: str | None = None,
     check: bool = True,
@@ -240,6 +241,9 @@ def load(
             tensor was saved from, or NumPy if the file does not record it.
         device: The device for tensors, in the library's own terms; see `open`. If all tensors are NumPy arrays, any
             but the CPU is an error.
+        device_map: Several devices: the device of each tensor by its name or by a module that it is in, such as
+            `{"model.layers.0": 0, "": "cpu"}`; see `LazyTensors.on_devices`. The result is then a dict of name to
+            tensor, whatever was saved, of torch unless `framework` is given.
         backend: How to read local files: `"mmap"`, `"pread"` or `"auto"`; see `open`.
         variant: Which checkpoint to load from a directory: `"fp16"` finds `model.fp16.safetensors` or its shards.
         check: Whether to compare headers with their saved digests.
@@ -273,7 +277,8 @@ def load(
         DtypeError: If tensorkeep or the framework does not know a dtype.
         LimitError: If a tensor has more dimensions than the framework allows, or a header, pickle or tree exceeds a
             bound.
-        DeviceError: If the device is not on this machine, or no tensor can go there (also a RuntimeError).
+        DeviceError: If a device is not on this machine, no tensor can go there, or `device_map` has none for a tensor
+            (also a RuntimeError).
         MissingDependencyError: If the library that tensors were saved from is not installed.
         SourceChangedError: If a remote checkpoint was replaced again and again while it was read.
         TypeError: If `only` is neither text, nor callable, nor an iterable of these.
@@ -287,7 +292,11 @@ def load(
         ('layers.0.weight', 4)
     """
     check_ties(ties)
-    options = LoadOptions(only, classes, ties, framework, device, dequantize=dequantize, progress=progress)
+    if device_map is not None and (ties, str(device)) != ("share", "cpu"):
+        raise UnsupportedError('a device map does not go with device= or ties= other than "share"')
+    options = LoadOptions(
+        only, classes, ties, framework, device, device_map, dequantize=dequantize, progress=progress
+    )
 
     def read() -> Any:
         with open_checkpoint(
@@ -303,7 +312,7 @@ def load(
             limits=limits,
             engine=engine,
         ) as opened:
-            return opened.load_state(options)
+            return opened.load_state(options) if device_map is None else opened.load_on_devices(options)
 
     return read_consistently(target, read)
 

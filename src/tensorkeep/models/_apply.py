@@ -25,8 +25,8 @@ def apply_plan(plan: Plan, target: Target, progress: Callable[[int, int], None] 
             progress(done, total)
 
     for storage in plan.rest:
-        if target.dtype is not None or target.device is not None:
-            convert(storage, target.dtype_of(storage.tensor), target.device_of(storage.tensor))
+        if target.dtype is not None or target.moves:
+            convert(storage, target.dtype_of(storage.tensor), target.device_of(storage))
     _assign([step for step in plan.steps if step.is_mapped], report)
     # Parameters that are views of another one must follow it to new memory
     wholes = {part.whole: part.whole.tensor.detach() for part in plan.parts}

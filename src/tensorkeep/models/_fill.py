@@ -16,12 +16,12 @@ import msgspec
 import numpy as np
 import torch
 
-from tensorkeep.arrays import Target, adapter_for, pieces
+from tensorkeep.arrays import DeviceMemory, Target, adapter_for, pieces
 from tensorkeep.dtypes import BY_NAME, DType, torch_row
 from tensorkeep.entries import TensorEntry
 from tensorkeep.limits import READ_NBYTES
 from tensorkeep.tensors import LazyTensor
-from tensorkeep.tensors.to_device import Part, device_memory_of, fill_targets, staging_options
+from tensorkeep.tensors.to_device import Part, StagingOptions, device_memory_of, fill_targets, for_each_device
 from tensorkeep.transport import ByteRange, ByteSource
 
 _BATCH_NBYTES: Final = 16 * READ_NBYTES
@@ -139,15 +139,23 @@ def _fill_on_devices(tensors: list[_Stored], report: _Report) -> list[_Stored]:
     for each in tensors:
         devices.setdefault(each.into.device, []).append(each)
     left: list[_Stored] = []
+    loads: list[tuple[DeviceMemory, list[_Stored]]] = []
     for device, group in devices.items():
         memory = device_memory_of(adapter_for("torch", device))
-        suited = [each for each in group if memory is not None and each.suits_device]
         left += (each for each in group if memory is None or not each.suits_device)
         if memory is not None:
-            targets = [Target(each.into, each.dtype) for each in suited]
-            parts = [Part(number, each.source, each.span, each.dtype.itemsize) for number, each in enumerate(suited)]
-            fill_targets(memory, targets, parts, staging_options(), report)
+            loads.append((memory, [each for each in group if each.suits_device]))
+    for_each_device(loads, _fill_on_device, report)
     return left
+
+
+def _fill_on_device(
+    load: tuple[DeviceMemory, list[_Stored]], options: StagingOptions, report: _Report | None
+) -> None:
+    memory, tensors = load
+    targets = [Target(each.into, each.dtype) for each in tensors]
+    parts = [Part(number, each.source, each.span, each.dtype.itemsize) for number, each in enumerate(tensors)]
+    fill_targets(memory, targets, parts, options, report)
 
 
 def _fill_in_pieces(tensors: list[_Stored], report: _Report) -> None:

@@ -72,6 +72,7 @@ def load_into(
     add_prefix: str | None = None,
     dtype: Any = None,
     device: Any = None,
+    device_map: Mapping[str, Any] | None = None,
     assign: bool = False,
     report: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -104,6 +105,9 @@ def load_into(
         dtype: The dtype that all floating-point parameters and buffers get, loaded or not, such as `torch.bfloat16`
             or `"bf16"`; None to keep theirs. Saved values are cast to it.
         device: The device that all parameters and buffers are moved to, loaded or not; None to keep theirs.
+        device_map: Several devices instead: the device of each parameter and buffer by its name or by a module that
+            it is in, such as `{"layers.0": 0, "layers.1": 1, "": "cpu"}`. Tied weights go where the first of their
+            names says.
         assign: Whether to put the saved tensors themselves into the model, in the checkpoint's dtype unless `dtype`
             is given. If the file is mapped, nothing is read until it is used. Required for a model on device meta,
             whose parameters are replaced by new objects.
@@ -118,6 +122,7 @@ def load_into(
             model is unchanged.
         DtypeError: If a tensor cannot be cast to the model's dtype, such as a complex one to a real one; or `dtype`
             is not a floating-point dtype of torch.
+        DeviceError: If `device_map` has no device for a parameter or buffer; the message lists them.
         UnsupportedError: If a parameter is on device meta and `assign` is False, `device` is meta or not available,
             or a parameter cannot be written to (sparse, a wrapper of others, lazy, or a copy that the model's own
             state dict makes).
@@ -135,7 +140,7 @@ def load_into(
         1
     """
     with opened(target) as tensors:
-        goal = target_of(dtype, device, assign=assign)
+        goal = target_of(dtype, device, device_map, model=model, assign=assign)
         fit = fitted(model, tensors, goal, key_map=key_map, strip_prefix=strip_prefix, add_prefix=add_prefix)
         plan = fit.plan
         check_match(plan.match, model, tensors.path, strict=strict, ignore_mismatched=ignore_mismatched)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from tensorkeep.errors import DtypeError, UnsupportedError
 from tensorkeep.models._match import Match, Wanted, match_tensors
 from tensorkeep.models._parameters import ModelState, ParameterStorage
 from tensorkeep.tensors import LazyTensor
+from tensorkeep.tensors.to_device import devices_of
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -23,11 +25,13 @@ class Target(msgspec.Struct, frozen=True):
     Attributes:
         dtype: Of floating-point tensors; None to keep it.
         device: None to keep it.
+        device_map: The device of each attribute of each module (by its identity); None for the same of all.
         assign: Whether the model gets the loaded tensors themselves, instead of copies of their values.
     """
 
     dtype: torch.dtype | None
     device: torch.device | None
+    device_map: Mapping[tuple[int, str], torch.device] | None
     assign: bool
 
     def dtype_of(self, tensor: torch.Tensor, stored: torch.dtype | None = None) -> torch.dtype:
@@ -38,23 +42,53 @@ class Target(msgspec.Struct, frozen=True):
             return stored
         return tensor.dtype
 
-    def device_of(self, tensor: torch.Tensor) -> torch.device:
+    @property
+    def moves(self) -> bool:
+        """Whether tensors may change their device."""
+        return self.device is not None or self.device_map is not None
+
+    def device_of(self, storage: ParameterStorage) -> torch.device:
         """Return the device that a tensor of the model will be on."""
+        if self.device_map is not None:
+            module, attribute = storage.places[0]
+            return self.device_map[id(module), attribute]
+        tensor = storage.tensor
         return self.device or (torch.device("cpu") if tensor.is_meta else tensor.device)
 
 
-def target_of(dtype: Any, device: Any, *, assign: bool) -> Target:
+def target_of(
+    dtype: Any, device: Any, device_map: Mapping[str, Any] | None, *, model: nn.Module, assign: bool
+) -> Target:
     """Check and interpret the caller's arguments."""
+    if device is not None and device_map is not None:
+        raise UnsupportedError("a device map does not go with device=")
     row = None if dtype is None else find_dtype(dtype)
     found = None if row is None else _torch_dtype(row)
     if row is not None and (found is None or not _is_number(found)):
         raise DtypeError(
             "parameters cannot have this dtype", expected="a floating-point dtype of torch", found=row.name
         )
-    place = None if device is None else check_device(device)
-    if place is not None and place.type == "meta":
+    place = None if device is None else _with_data(device)
+    return Target(found, place, None if device_map is None else _places(device_map, model), assign)
+
+
+def _places(device_map: Mapping[str, Any], model: nn.Module) -> dict[tuple[int, str], torch.device]:
+    attributes: dict[str, tuple[int, str]] = {}
+    for prefix, module in model.named_modules():
+        for attribute, tensor in chain(module._parameters.items(), module._buffers.items()):
+            if tensor is not None:
+                attributes[f"{prefix}.{attribute}" if prefix else attribute] = (id(module), attribute)
+    devices = devices_of(attributes, device_map)
+    places = {str(device): device for device in devices.values()}
+    found = {key: _with_data(device) for key, device in places.items()}
+    return {attributes[name]: found[str(device)] for name, device in devices.items()}
+
+
+def _with_data(device: Any) -> torch.device:
+    place = check_device(device)
+    if place.type == "meta":
         raise UnsupportedError("a model cannot be loaded on device meta, which has no data")
-    return Target(found, place, assign)
+    return place
 
 
 class Step(msgspec.Struct, frozen=True, eq=False):
@@ -147,7 +181,7 @@ def _parts(state: ModelState, tensors: Mapping[str, LazyTensor], noted: Mapping[
 def _step(storage: ParameterStorage, lazy: LazyTensor, target: Target, *, is_whole: bool) -> Step:
     tensor = storage.tensor
     stored = find_dtype(lazy.dtype)
-    dtype, device = target.dtype_of(tensor, _torch_dtype(stored)), target.device_of(tensor)
+    dtype, device = target.dtype_of(tensor, _torch_dtype(stored)), target.device_of(storage)
     _check_dtype(lazy, stored, dtype)
     if tensor.is_meta and not target.assign:
         raise UnsupportedError(

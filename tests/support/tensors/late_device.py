@@ -37,6 +37,8 @@ class LateDevice:
     """A `DeviceMemory`.
 
     Attributes:
+        name: Its name.
+        n_allocated: Tensors that were allocated.
         buffers: All that were allocated.
         n_filled: Calls of `fill`.
         copies: Those that were started.
@@ -44,10 +46,17 @@ class LateDevice:
         n_buffers_at_most: Buffers that can be allocated before memory is exhausted.
     """
 
-    name = "late"
-
-    def __init__(self, *, free_nbytes: int | None = None, fails_at: int = -1, n_buffers_at_most: int = 1000) -> None:
+    def __init__(
+        self,
+        name: str = "late",
+        *,
+        free_nbytes: int | None = None,
+        fails_at: int = -1,
+        n_buffers_at_most: int = 1000,
+    ) -> None:
+        self.name = name
         self.buffers: list[Buffer] = []
+        self.n_allocated = 0
         self.n_filled = 0
         self.copies: list[LateCopies] = []
         self.fails_at = fails_at
@@ -57,13 +66,17 @@ class LateDevice:
     def free_nbytes(self) -> int | None:
         return self._free_nbytes
 
-    def allocate(self, entries: Mapping[str, TensorEntry]) -> list[Target]:
+    def allocate(self, entries: Sequence[TensorEntry]) -> list[Target]:
         targets: list[Target] = []
-        for entry in entries.values():
+        self.n_allocated += len(entries)
+        for entry in entries:
             dtype = entry.known_dtype
             assert dtype is not None
             targets.append(Target(np.full(entry.nbytes, 0xDD, np.uint8), dtype))
         return targets
+
+    def parts(self, whole: Target, places: Sequence[tuple[TensorEntry, int]]) -> list[Any]:
+        return [whole.tensor[start : start + entry.nbytes] for entry, start in places]
 
     def host_buffer(self, nbytes: int) -> Buffer:
         if len(self.buffers) >= self.n_buffers_at_most:
@@ -71,7 +84,7 @@ class LateDevice:
         self.buffers.append(Buffer(nbytes))
         return self.buffers[-1]
 
-    def start(self, targets: Sequence[Target], buffer_nbytes: int) -> LateCopies:
+    def start(self, targets: Mapping[int, Target], buffer_nbytes: int) -> LateCopies:
         assert buffer_nbytes > 0
         self.copies.append(LateCopies(self, targets))
         return self.copies[-1]
@@ -80,7 +93,7 @@ class LateDevice:
 class LateCopies:
     """`DeviceCopies` made by a thread, some time after they were begun."""
 
-    def __init__(self, device: LateDevice, targets: Sequence[Target]) -> None:
+    def __init__(self, device: LateDevice, targets: Mapping[int, Target]) -> None:
         self._device = device
         self._targets = targets
         self._begun: SimpleQueue[tuple[HostBuffer, Sequence[Move], Mark] | None] = SimpleQueue()

@@ -81,7 +81,7 @@ def test_tensors_are_what_the_files_hold_and_host_memory_is_bounded(host_budget:
     files, device, heard = Files(), LateDevice(), list[int]()
 
     with staging(host_budget=host_budget, n_threads=n_threads):
-        loaded = load_staged(device, files.groups(), heard.append)
+        loaded = load_staged([(device, files.groups())], heard.append)[0]
 
     assert files.is_loaded(loaded)
     assert sum(len(buffer.data) for buffer in device.buffers) <= host_budget
@@ -94,7 +94,7 @@ def test_a_read_that_fails_ends_the_load(n_reads: int) -> None:
     files.sources[1] = Failing(files.data[1], TransportError("the disk is broken"), n_reads)
 
     with staging(host_budget=2**21, n_threads=4), pytest.raises(TransportError, match="the disk is broken"):
-        load_staged(device, files.groups())
+        load_staged([(device, files.groups())])
 
     assert not device.copies[0].thread.is_alive()
 
@@ -102,7 +102,7 @@ def test_a_read_that_fails_ends_the_load(n_reads: int) -> None:
 @pytest.mark.parametrize("device", [LateDevice(fails_at=0), LateDevice(fails_at=5)])
 def test_a_device_that_fails_ends_the_load(device: LateDevice) -> None:
     with staging(host_budget=2**21, n_threads=4), pytest.raises(RuntimeError, match="the device is lost"):
-        load_staged(device, Files().groups())
+        load_staged([(device, Files().groups())])
 
     assert not device.copies[0].thread.is_alive()
 
@@ -111,7 +111,7 @@ def test_too_little_pinned_memory_ends_the_load() -> None:
     device = LateDevice(n_buffers_at_most=1)
 
     with staging(n_threads=4), pytest.raises(MemoryError):
-        load_staged(device, Files().groups())
+        load_staged([(device, Files().groups())])
 
     assert not device.copies[0].thread.is_alive()
 
@@ -124,7 +124,7 @@ def test_nothing_is_written_after_an_interrupt() -> None:
 
     groups = files.groups()
     with staging(host_budget=2**20, n_threads=2), pytest.raises(KeyboardInterrupt):
-        load_staged(device, groups, interrupt)
+        load_staged([(device, groups)], interrupt)
 
     n_filled = device.n_filled
     time.sleep(0.05)
@@ -145,13 +145,13 @@ def test_damage_is_found_on_the_way(place: int) -> None:
     checked = VerifyingSource(MemorySource(bytes(damaged), name="file"), spans, digests)
     groups = [Staged(checked, 0, files.groups()[0].entries)]
     with staging(host_budget=2**20):
-        assert len(load_staged(LateDevice(), groups)[0]) == len(SIZES)
+        assert len(load_staged([(LateDevice(), groups)])[0][0]) == len(SIZES)
 
     damaged[files.spans[place].stop - 1] ^= 1
     checked = VerifyingSource(MemorySource(bytes(damaged), name="file"), spans, digests)
     groups = [Staged(checked, 0, files.groups()[0].entries)]
     with staging(host_budget=2**20), pytest.raises(IntegrityError, match=f"tensor `{place}`"):
-        load_staged(LateDevice(), groups)
+        load_staged([(LateDevice(), groups)])
 
 
 def test_more_than_the_budget_is_refused_before_anything_is_read() -> None:
@@ -159,9 +159,9 @@ def test_more_than_the_budget_is_refused_before_anything_is_read() -> None:
     files.sources = [Failing(data, AssertionError("read"), 0) for data in files.data]
 
     with staging(device_budget=2 * sum(SIZES) - 1), pytest.raises(LimitError, match="device budget"):
-        load_staged(device, files.groups())
+        load_staged([(device, files.groups())])
     with pytest.raises(LimitError, match="device's memory"):
-        load_staged(LateDevice(free_nbytes=100), files.groups())
+        load_staged([(LateDevice(free_nbytes=100), files.groups())])
 
     assert device.buffers == device.copies == []
 
@@ -169,7 +169,7 @@ def test_more_than_the_budget_is_refused_before_anything_is_read() -> None:
 def test_existing_tensors_are_filled() -> None:
     data = np.arange(1000, dtype=np.uint8)
     device, into = LateDevice(), np.zeros(1000, np.uint8)
-    (target,) = device.allocate({"": TensorEntry("U8", (1000,), (0, 1000))})
+    (target,) = device.allocate([TensorEntry("U8", (1000,), (0, 1000))])
     target = type(target)(into, BY_NAME["U8"])
     part = Part(0, MemorySource(data.tobytes(), name="file"), ByteRange(0, 1000), 1)
 

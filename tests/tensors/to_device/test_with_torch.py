@@ -170,3 +170,21 @@ def test_large_tensors_come_back_in_parts(monkeypatch: pytest.MonkeyPatch, tmp_p
 
     assert torch.cat(parts).equal(tensor)
     assert tensorkeep.load(tmp_path / "x.safetensors")["x"].equal(tensor.resolve_conj())
+
+
+def test_small_tensors_may_share_allocations(tmp_path: Path, copies_to_the_cpu: list[int]) -> None:
+    path = files(tmp_path)["one.safetensors"]
+
+    with tensorkeep.staging(own=False):
+        loaded = tensorkeep.load(path, framework="torch", device=DEVICE)
+
+    assert equal(loaded, state())
+    assert len({tensor.untyped_storage().data_ptr() for tensor in loaded.values() if tensor.numel()}) < 20
+    assert max(copies_to_the_cpu) == 1
+    first, second = (loaded[f"layers.{n}.bias"].requires_grad_() for n in (1, 2))
+    product = (first * first).sum()
+    with torch.no_grad():
+        second.add_(1)  # autograd knows that this is not the memory that it saved
+    product.backward()
+    assert first.grad is not None
+    assert first.grad.equal(2 * state()["layers.1.bias"])

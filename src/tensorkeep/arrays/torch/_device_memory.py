@@ -55,10 +55,10 @@ class TorchDeviceMemory:
         kept = self._module.memory_reserved(self._device) - self._module.memory_allocated(self._device)
         return free + int(kept)
 
-    def allocate(self, entries: Mapping[str, TensorEntry]) -> list[Target]:
+    def allocate(self, entries: Sequence[TensorEntry]) -> list[Target]:
         """Allocate a tensor for each entry, with memory of its own."""
         try:
-            return [self._empty(entry) for entry in entries.values()]
+            return [self._empty(entry) for entry in entries]
         except torch.OutOfMemoryError as error:
             raise LimitError(
                 "the tensors do not fit in the device's memory",
@@ -70,11 +70,26 @@ class TorchDeviceMemory:
         dtype: Any = entry.known_dtype
         return Target(torch.empty(entry.shape, dtype=torch_dtype(dtype), device=self._device), dtype)
 
+    def parts(self, whole: Target, places: Sequence[tuple[TensorEntry, int]]) -> list[torch.Tensor]:
+        """Return tensors over bytes of another; autograd takes their memory for separate."""
+        tensors: list[torch.Tensor] = []
+        for run in _runs_of_places(places):
+            first = run[0][1]
+            sizes = [entry.n_elements for entry, _ in run]
+            last = first + sum(entry.nbytes for entry, _ in run)
+            elements = whole.tensor[first:last].view(torch_dtype(run[0][0].known_dtype))
+            # Views would share a version counter: writing to one in place fails the backward pass of another
+            tensors += (
+                part.view(entry.shape).data
+                for part, (entry, _) in zip(elements.split_with_sizes(sizes), run, strict=True)
+            )
+        return tensors
+
     def host_buffer(self, nbytes: int) -> PinnedBuffer:
         """Allocate pinned memory; torch keeps it for the next load."""
         return PinnedBuffer(nbytes, is_pinned=self._device.type != "cpu")
 
-    def start(self, targets: Sequence[Target], buffer_nbytes: int) -> TorchCopies:
+    def start(self, targets: Mapping[int, Target], buffer_nbytes: int) -> TorchCopies:
         """Start a sequence of copies that follows the caller's work, which may have used the tensors' memory."""
         scratch = torch.empty(buffer_nbytes, dtype=torch.uint8, device=self._device)
         stream = self._module.Stream(self._device)
@@ -96,7 +111,7 @@ class _Mark:
 class TorchCopies:
     """Copies on a stream of their own: `DeviceCopies`."""
 
-    def __init__(self, module: Any, stream: Any, scratch: torch.Tensor, targets: Sequence[Target]) -> None:
+    def __init__(self, module: Any, stream: Any, scratch: torch.Tensor, targets: Mapping[int, Target]) -> None:
         self._module = module
         self._stream = stream
         self._scratch = scratch
@@ -150,7 +165,7 @@ class TorchCopies:
         self._stream.synchronize()
 
 
-def _runs_of(moves: Sequence[Move], targets: Sequence[Target]) -> Iterator[list[Move]]:
+def _runs_of(moves: Sequence[Move], targets: Mapping[int, Target]) -> Iterator[list[Move]]:
     """Group moves whose bytes are neighbors, stored in one dtype."""
     run = [moves[0]]
     for move in moves[1:]:
@@ -159,3 +174,17 @@ def _runs_of(moves: Sequence[Move], targets: Sequence[Target]) -> Iterator[list[
             run = []
         run.append(move)
     yield run
+
+
+def _runs_of_places(places: Sequence[tuple[TensorEntry, int]]) -> Iterator[list[tuple[TensorEntry, int]]]:
+    """Group tensors of one dtype that follow each other without gaps."""
+    run: list[tuple[TensorEntry, int]] = []
+    end = 0
+    for entry, start in places:
+        if run and (start != end or entry.dtype != run[0][0].dtype):
+            yield run
+            run = []
+        run.append((entry, start))
+        end = start + entry.nbytes
+    if run:
+        yield run

@@ -28,6 +28,7 @@ from tensorkeep.tensors import (
     MemoryUse,
     chosen_names,
     explain,
+    load_sharing,
     nothing_chosen,
     selectors_of,
     tensors_html,
@@ -202,8 +203,21 @@ class Opened(LazyTensors[ArrayT]):
 
     def load_state(self, options: LoadOptions) -> Any:
         """Load the saved value or a part of it; tensors by name if only names were recorded."""
-        tensors = self if options.dequantize is None else imported(_DEQUANTIZE)(self, options.dequantize)
-        return self._load_named_of(tensors, options)
+        return self._load_named_of(self._numbers(options), options)
+
+    def load_on_devices(self, options: LoadOptions) -> dict[str, Any]:
+        """Load tensors by name, each to the device that the options have for it."""
+        tensors = self._numbers(options)
+        if options.only is not None:
+            tensors = tensors.select(*selectors_of(options.only))
+        placed = tensors.on_devices(options.device_map or {}, options.framework or "torch")
+        return load_sharing(placed, options.progress)
+
+    def _numbers(self, options: LoadOptions) -> LazyTensors[ArrayT]:
+        if options.dequantize is None:
+            return self
+        numbers: LazyTensors[ArrayT] = imported(_DEQUANTIZE)(self, options.dequantize)
+        return numbers
 
     def _load_named_of(self, tensors: LazyTensors[ArrayT], options: LoadOptions) -> dict[str, ArrayT]:
         """Load tensors of a view by name, or some of them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -62,6 +62,7 @@ class LoadOptions(msgspec.Struct, frozen=True):
         ties: What to do with tensors that shared memory.
         framework: The array library for all tensors; None for the one that each was saved from.
         device: The device for tensors.
+        device_map: The device of each tensor, by its name or a prefix; None to use `device`.
         dequantize: Dtype for the numbers of quantized tensors; None to refuse such tensors.
         uses_device: Whether a device is an error if no tensor can go there.
         progress: Called with the bytes loaded so far and the total.
@@ -72,6 +73,7 @@ class LoadOptions(msgspec.Struct, frozen=True):
     ties: Ties = "share"
     framework: str | None = None
     device: Any = "cpu"
+    device_map: Mapping[str, Any] | None = None
     dequantize: Any = None
     uses_device: bool = True
     progress: Progress | None = None

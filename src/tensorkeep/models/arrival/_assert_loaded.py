@@ -63,7 +63,7 @@ def assert_loaded(
         TransportError: If the bytes cannot be read.
     """
     with opened(target) as tensors:
-        goal = Target(None, None, assign=True)  # compares models without data too, and finds that they have none
+        goal = Target(None, None, None, assign=True)  # also a model without data, which differs
         fit = fitted(model, tensors, goal, key_map=key_map, strip_prefix=strip_prefix, add_prefix=add_prefix)
         check_match(fit.plan.match, model, tensors.path, strict=strict, ignore_mismatched=False)
         if strict and (conflicts := fit.conflicts()):

@@ -45,7 +45,7 @@ def coverage(
         TransportError: If the headers cannot be read.
     """
     with opened(target) as tensors:
-        goal = Target(None, None, assign=_is_on_meta(model))
+        goal = Target(None, None, None, assign=_is_on_meta(model))
         return fitted(
             model, tensors, goal, key_map=key_map, strip_prefix=strip_prefix, add_prefix=add_prefix
         ).coverage()

@@ -22,7 +22,8 @@ from tensorkeep.tensors.lazy._name_patterns import (
 )
 from tensorkeep.tensors.lazy._named import NamedTensors
 from tensorkeep.tensors.lazy._renamed_state import parts_in, renamed_state
-from tensorkeep.tensors.readers import cast_target
+from tensorkeep.tensors.readers import Reader, cast_target
+from tensorkeep.tensors.to_device import devices_of
 from tensorkeep.texts import counted
 
 _N_IN_REPR = 3
@@ -159,6 +160,36 @@ class LazyTensors(NamedTensors[ArrayT]):
         return self._each(
             lambda name, one: one.cast(target, seed=seed) if one.is_floating_point and name not in parts else one
         )
+
+    def on_devices(self, device_map: Mapping[str, Any], framework: str = "torch") -> TensorView:
+        """Return a view whose tensors go to several devices.
+
+            tensors.on_devices({"model.layers.0": 0, "model.layers.1": 1, "": "cpu"}).load()
+
+        Args:
+            device_map: The device of each tensor, by its name or by the name of a module that it is in, as
+                transformers and accelerate spell them. The longest name decides, and `""` is for all others. Names
+                that no tensor has are ignored.
+            framework: The array library; devices are in its own terms.
+
+        Returns:
+            The view, in the order of this mapping.
+
+        Raises:
+            DeviceError: If a tensor has no device; the message lists them.
+            TypeError: If `device_map` is not a dict of names.
+            UnsupportedError: If there is no such library.
+        """
+        devices = devices_of(self, device_map)
+        readers: dict[tuple[Reader, str], Reader] = {}
+
+        def placed(name: str, lazy: LazyTensor[ArrayT]) -> LazyTensor[Any]:
+            key = (lazy.reader, str(devices[name]))
+            if key not in readers:
+                readers[key] = lazy.reader.with_framework(framework, devices[name])
+            return LazyTensor(name, lazy.entry, readers[key], library=lazy.library, marks=lazy.marks)
+
+        return self._each(placed)
 
     def dequantize(self, dtype: Any = "bf16") -> TensorView[ArrayT]:
         """Return a view with quantized tensors as numbers, computed when they are read; others stay as they are.

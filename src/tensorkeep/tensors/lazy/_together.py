@@ -62,11 +62,11 @@ def _staged_together(
         found = reader.staged(entries) if isinstance(reader, TensorReader) else None
         if found is not None:
             by_device.setdefault(found[0].name, (found[0], []))[1].append(found[1])
+    loads = [load for load in by_device.values() if are_worth_staging(load[1])]
     loaded: dict[str, Any] = {}
-    for device, staged in by_device.values():
-        if are_worth_staging(staged):
-            for tensors in load_staged(device, staged, report):
-                loaded |= tensors
+    for of_device in load_staged(loads, report) if loads else ():
+        for tensors in of_device:
+            loaded |= tensors
     return loaded
 
 

@@ -170,7 +170,7 @@ class TensorReader:
         """Read whole tensors."""
         staged = self.staged(entries)
         if staged is not None and are_worth_staging([staged[1]]):
-            return load_staged(staged[0], [staged[1]])[0]
+            return load_staged([(staged[0], [staged[1]])])[0][0]
         if are_apart:
             return self._load_apart(entries)
         crooked = {name: entry for name, entry in entries.items() if self._is_crooked(entry)}

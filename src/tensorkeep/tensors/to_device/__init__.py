@@ -1,29 +1,45 @@
-"""Loads to a device through a fixed amount of the CPU's memory.
+"""Loads to devices through a fixed amount of the CPU's memory.
 
 Threads read into a few buffers, from which the device copies by itself while they read on. Tensors have memory of
 their own, and are complete when a load returns. Nothing here knows an array library: what a device does is a
 `DeviceMemory` (`tensorkeep.arrays`).
 
+- `_device_map`: which device each tensor goes to. Pure.
 - `_options`: what a load may use, set by `tensorkeep.staging`.
 - `_plan`: which bytes pass through a buffer together, and in what order. Pure.
+- `_together`: small tensors as parts of common memory. Pure.
 - `_buffers`: a fixed number of buffers, used again and again.
 - `_pipeline`: tensors filled by threads and the device.
+- `_devices`: several devices at the same time.
 - `_load`: new tensors of files.
 """
 
-from tensorkeep.tensors.to_device._load import Staged, are_worth_staging, can_stage, device_memory_of, load_staged
+from tensorkeep.tensors.to_device._device_map import devices_of
+from tensorkeep.tensors.to_device._devices import Report, for_each_device
+from tensorkeep.tensors.to_device._load import (
+    DeviceLoad,
+    Staged,
+    are_worth_staging,
+    can_stage,
+    device_memory_of,
+    load_staged,
+)
 from tensorkeep.tensors.to_device._options import StagingOptions, staging, staging_options
 from tensorkeep.tensors.to_device._pipeline import fill_targets
 from tensorkeep.tensors.to_device._plan import Part, plan_tasks
 
 __all__ = [
+    "DeviceLoad",
     "Part",
+    "Report",
     "Staged",
     "StagingOptions",
     "are_worth_staging",
     "can_stage",
     "device_memory_of",
+    "devices_of",
     "fill_targets",
+    "for_each_device",
     "load_staged",
     "plan_tasks",
     "staging",

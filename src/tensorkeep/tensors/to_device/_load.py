@@ -1,9 +1,9 @@
-"""New tensors on a device, of the bytes of any number of files."""
+"""New tensors on devices, of the bytes of any number of files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -13,9 +13,11 @@ from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import LimitError
 from tensorkeep.limits import MAX_NDIM
-from tensorkeep.tensors.to_device._options import staging_options
-from tensorkeep.tensors.to_device._pipeline import fill_targets
-from tensorkeep.tensors.to_device._plan import Part
+from tensorkeep.tensors.to_device._devices import Report, for_each_device
+from tensorkeep.tensors.to_device._options import StagingOptions, staging_options
+from tensorkeep.tensors.to_device._pipeline import buffer_nbytes_of, carry_out
+from tensorkeep.tensors.to_device._plan import Part, plan_tasks
+from tensorkeep.tensors.to_device._together import Together, packed_together
 from tensorkeep.transport import ByteRange, ByteSource
 
 _STAGED_FROM_NBYTES: Final = 2**20
@@ -41,6 +43,13 @@ class Staged(msgspec.Struct, frozen=True, eq=False):
         return sum(entry.nbytes for entry in self.entries.values())
 
 
+DeviceLoad: TypeAlias = tuple[DeviceMemory, Sequence[Staged]]
+"""A device, and what is loaded to it."""
+
+_Loaded: TypeAlias = list[dict[str, Any]]
+"""The tensors of each source, by name."""
+
+
 def device_memory_of(adapter: DenseArrays) -> DeviceMemory | None:
     """Return the memory that loads of an adapter pass on to; None if they are not staged."""
     if adapter.is_on_host or not has_device_memory(adapter):
@@ -64,38 +73,71 @@ def can_stage(adapter: DenseArrays, entries: Iterable[TensorEntry]) -> bool:
     return all(dtype is not None and not dtype.is_packed and adapter.has_dtype(dtype) for dtype in dtypes.values())
 
 
-def load_staged(
-    device: DeviceMemory, groups: list[Staged], report: Callable[[int], None] | None = None
-) -> list[dict[str, Any]]:
-    """Load whole tensors, which `can_stage`; a LimitError, before anything is read, if they do not fit."""
-    options = staging_options()
-    _require_room(device, groups, options.device_budget)
-    targets: list[Target] = []
-    parts: list[Part] = []
+def load_staged(loads: Sequence[DeviceLoad], report: Report | None = None) -> list[_Loaded]:
+    """Load whole tensors, which `can_stage`, to several devices at the same time.
+
+    A LimitError, before anything is read, if they do not fit on one of them.
+    """
+    for device, groups in loads:
+        _require_room(device, groups, staging_options().budget_of(device.name))
+    return for_each_device(loads, _load, report)
+
+
+def _load(load: DeviceLoad, options: StagingOptions, report: Report | None) -> _Loaded:
+    """Load tensors to one device."""
+    device, groups = load
     with PausedCollector():
-        for group in groups:
-            allocated = device.allocate(group.entries)
-            parts += _parts_of(group, allocated, len(targets))
-            targets += allocated
-        fill_targets(device, targets, parts, options, report)
-    tensors = iter(targets)
-    return [{name: next(tensors).tensor for name in group.entries} for group in groups]
+        entries = [entry for group in groups for entry in group.entries.values()]
+        buffer_nbytes = buffer_nbytes_of(options)
+        tasks = plan_tasks(_parts_of(groups), buffer_nbytes)
+        together: list[Together] = []
+        if not options.own:
+            tasks, together = packed_together(tasks, len(entries))
+        targets = _allocated(device, entries, together)
+        carry_out(device, targets, tasks, buffer_nbytes, options, report)
+        tensors = iter(_tensors_of(device, entries, targets, together))
+    return [{name: next(tensors) for name in group.entries} for group in groups]
 
 
-def _parts_of(group: Staged, targets: list[Target], first: int) -> Iterator[Part]:
-    """Yield the parts for targets of one source, which are numbered from `first`."""
-    for number, (entry, target) in enumerate(zip(group.entries.values(), targets, strict=True), first):
-        start, stop = entry.data_offsets
-        span = ByteRange(group.data_start + start, group.data_start + stop)
-        yield Part(number, group.source, span, target.stored.itemsize)
+def _parts_of(groups: Iterable[Staged]) -> Iterator[Part]:
+    """Yield the tensors of all sources, numbered."""
+    number = 0
+    for group in groups:
+        for entry in group.entries.values():
+            start, stop = entry.data_offsets
+            span = ByteRange(group.data_start + start, group.data_start + stop)
+            dtype: Any = entry.known_dtype
+            yield Part(number, group.source, span, dtype.itemsize)
+            number += 1
 
 
-def _require_room(device: DeviceMemory, groups: list[Staged], budget: int | None) -> None:
+def _allocated(
+    device: DeviceMemory, entries: Sequence[TensorEntry], together: Sequence[Together]
+) -> dict[int, Target]:
+    """Allocate what is filled, by number: tensors of their own, and what others are parts of."""
+    parts = {move.target for each in together for move in each.moves}
+    own = {number: entry for number, entry in enumerate(entries) if number not in parts}
+    wholes = {each.target: TensorEntry("U8", (each.nbytes,), (0, each.nbytes)) for each in together}
+    return dict(zip([*own, *wholes], device.allocate([*own.values(), *wholes.values()]), strict=True))
+
+
+def _tensors_of(
+    device: DeviceMemory, entries: Sequence[TensorEntry], targets: Mapping[int, Target], together: Sequence[Together]
+) -> list[Any]:
+    """Return all tensors, in the order of their entries."""
+    tensors = {number: target.tensor for number, target in targets.items()}
+    for each in together:
+        parts = device.parts(targets[each.target], [(entries[move.target], move.start) for move in each.moves])
+        tensors |= zip((move.target for move in each.moves), parts, strict=True)
+    return [tensors[number] for number in range(len(entries))]
+
+
+def _require_room(device: DeviceMemory, groups: Sequence[Staged], budget: int | None) -> None:
     needed = sum(group.nbytes for group in groups)
     free = device.free_nbytes()
     if budget is not None and needed > budget:
         raise LimitError(
-            "the tensors do not fit in the device budget",
+            f"the tensors do not fit in the device budget of {device.name}",
             path=groups[0].source.name,
             expected=f"at most {budget:,} bytes",
             found=f"{needed:,} bytes",
@@ -103,7 +145,7 @@ def _require_room(device: DeviceMemory, groups: list[Staged], budget: int | None
         )
     if free is not None and needed > free:
         raise LimitError(
-            "the tensors do not fit in the device's memory",
+            f"the tensors do not fit in the device's memory ({device.name})",
             path=groups[0].source.name,
             expected=f"at most {free:,} bytes, which are free",
             found=f"{needed:,} bytes",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -22,13 +22,34 @@ class StagingOptions(msgspec.Struct, frozen=True):
 
     Attributes:
         host_budget: Bytes of the CPU's memory that hold what is read until the device has copied it.
-        device_budget: Bytes of the device's memory that the tensors of one load may take; None for all that is free.
+        device_budget: Bytes of a device's memory that the tensors of one load may take: of each device, or by device;
+            None for all that is free.
         n_threads: Threads that read.
+        own: Whether each tensor has memory of its own; otherwise small ones share some.
     """
 
     host_budget: int = 256 * 2**20
-    device_budget: int | None = None
+    device_budget: int | Mapping[Any, int] | None = None
     n_threads: int = min(_MAX_THREADS, os.cpu_count() or 1)
+    own: bool = True
+
+    def budget_of(self, device: str) -> int | None:
+        """Return the bytes of a device, such as `"cuda:0"`, that the tensors of one load may take."""
+        budgets = self.device_budget
+        if not isinstance(budgets, Mapping):
+            return budgets
+        return next((nbytes for key, nbytes in budgets.items() if _is_named(device, key)), None)
+
+    def divided(self, n_loads: int) -> StagingOptions:
+        """Return what each of several loads may use that run at the same time."""
+        return msgspec.structs.replace(
+            self, host_budget=self.host_budget // n_loads, n_threads=max(1, self.n_threads // n_loads)
+        )
+
+
+def _is_named(device: str, key: Any) -> bool:
+    """Whether a caller's key, such as 0 or `"cuda"`, means a device."""
+    return f"cuda:{key}" == device if isinstance(key, int) else device in {str(key), f"{key}:0"}
 
 
 _DEFAULT: Final = StagingOptions()
@@ -43,7 +64,11 @@ def staging_options() -> StagingOptions:
 
 @contextmanager
 def staging(
-    *, host_budget: int | None = None, device_budget: int | None = None, n_threads: int | None = None
+    *,
+    host_budget: int | None = None,
+    device_budget: int | Mapping[Any, int] | None = None,
+    n_threads: int | None = None,
+    own: bool | None = None,
 ) -> Iterator[None]:
     """Set what loads to a device may use, within a `with` block and only in its thread or task.
 
@@ -55,9 +80,13 @@ def staging(
 
     Args:
         host_budget: Bytes of pinned memory for one load, at least 1 MiB; 256 MiB by default.
-        device_budget: Bytes of the device's memory that the tensors of one load may take. A larger checkpoint is
-            refused before anything is read. By default, all that is free.
+        device_budget: Bytes of a device's memory that the tensors of one load may take: a number for each device, or
+            a dict such as `{0: 20 * 2**30, "cuda:1": 8 * 2**30}`. A larger checkpoint is refused before anything is
+            read. By default, all that is free.
         n_threads: Threads that read; by default one for each core, at most 16.
+        own: Whether each tensor has memory of its own, the default. If False, tensors of up to 256 KiB are views of
+            allocations of up to 16 MiB, which is faster for very many. Such an allocation is freed with the last of
+            its tensors.
 
     Yields:
         Nothing.
@@ -65,7 +94,7 @@ def staging(
     Raises:
         ValueError: If a budget or the number of threads is too small.
     """
-    given = {"host_budget": host_budget, "device_budget": device_budget, "n_threads": n_threads}
+    given = {"host_budget": host_budget, "device_budget": device_budget, "n_threads": n_threads, "own": own}
     options = msgspec.structs.replace(
         staging_options(), **{name: value for name, value in given.items() if value is not None}
     )
@@ -73,8 +102,10 @@ def staging(
         raise ValueError(f"host_budget is {options.host_budget:,}: it must be at least {MIN_HOST_BUDGET:,} bytes")
     if options.n_threads < 1:
         raise ValueError(f"n_threads is {options.n_threads}: it must be at least 1")
-    if options.device_budget is not None and options.device_budget < 0:
-        raise ValueError(f"device_budget is {options.device_budget:,}: it must not be negative")
+    budgets = options.device_budget
+    for nbytes in budgets.values() if isinstance(budgets, Mapping) else [budgets or 0]:
+        if nbytes < 0:
+            raise ValueError(f"device_budget is {nbytes:,}: it must not be negative")
     token = _options.set(options)
     try:
         yield

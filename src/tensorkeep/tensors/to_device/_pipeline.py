@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from tensorkeep.arrays import DeviceCopies, DeviceMemory, HostBuffer, Mark, Target
@@ -17,6 +17,11 @@ _MIN_BUFFERS: Final = 2
 """Buffers that fit in any budget: one to read into while the device copies from another."""
 
 
+def buffer_nbytes_of(options: StagingOptions) -> int:
+    """Return the size of a host buffer, a multiple of 64 bytes."""
+    return min(READ_NBYTES, options.host_budget // _MIN_BUFFERS // ALIGNMENT * ALIGNMENT)
+
+
 def fill_targets(
     device: DeviceMemory,
     targets: Sequence[Target],
@@ -24,12 +29,23 @@ def fill_targets(
     options: StagingOptions,
     report: Callable[[int], None] | None = None,
 ) -> None:
-    """Fill tensors on a device from sources, in a fixed amount of host memory, and report bytes as they are read.
+    """Fill tensors on a device from sources; see `carry_out`."""
+    buffer_nbytes = buffer_nbytes_of(options)
+    carry_out(device, dict(enumerate(targets)), plan_tasks(parts, buffer_nbytes), buffer_nbytes, options, report)
+
+
+def carry_out(
+    device: DeviceMemory,
+    targets: Mapping[int, Target],
+    tasks: Sequence[Task],
+    buffer_nbytes: int,
+    options: StagingOptions,
+    report: Callable[[int], None] | None = None,
+) -> None:
+    """Fill tensors on a device, in a fixed amount of host memory, and report bytes as they are read.
 
     After an error or an interrupt, some are filled and others are not, and no thread writes to them any more.
     """
-    buffer_nbytes = min(READ_NBYTES, options.host_budget // _MIN_BUFFERS // ALIGNMENT * ALIGNMENT)
-    tasks = plan_tasks(parts, buffer_nbytes)
     if not tasks:
         return
     n_buffers = min(options.host_budget // buffer_nbytes, sum(map(len, tasks)))

@@ -70,7 +70,7 @@ class Transfer(msgspec.Struct, frozen=True, eq=False):
     @property
     def nbytes(self) -> int:
         """Bytes of tensors."""
-        return sum(move.stop - move.start for move in self.moves)
+        return sum(run.stop - run.start for run in self.runs)
 
 
 _NO_RUN: Final = Run(0, 0, 0)
