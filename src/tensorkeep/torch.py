@@ -198,8 +198,8 @@ def load_file(
     filename: str | os.PathLike[str],
     device: str | int = "cpu",
     *,
-    device_map: Mapping[str, Any] | None = None,
     backend: str = "auto",
+    device_map: Mapping[str, Any] | None = None,
 ) -> dict[str, torch.Tensor]:
     """Load all tensors of a safetensors file.
 
@@ -211,9 +211,9 @@ def load_file(
     Args:
         filename: The file.
         device: The device for the tensors: text, or the index of a CUDA device.
-        device_map: Several devices instead, by the names of tensors and modules; see `tensorkeep.load`.
         backend: How to read: `"mmap"`, `"pread"`, or `"auto"`, which maps the file unless it is on a network or FUSE
             file system.
+        device_map: Several devices instead of `device`, by the names of tensors and modules; see `tensorkeep.load`.
 
     Returns:
         Name to tensor, in the order of the bytes in the file.
