@@ -12,7 +12,7 @@ _N_LISTED: Final = 5
 
 
 def devices_of(names: Iterable[str], device_map: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the device of each tensor: that of the longest prefix of whole parts of its name, or of `""`.
+    """Return the device of each tensor. The longest prefix of its name decides, in whole parts; `""` is one of all.
 
     All tensors without a device are in one DeviceError.
     """
