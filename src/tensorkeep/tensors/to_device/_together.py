@@ -34,7 +34,7 @@ class Together(msgspec.Struct, frozen=True):
 def packed_together(tasks: Iterable[Task], n_targets: int) -> tuple[list[Task], list[Together]]:
     """Let the tensors of a transfer be parts of common memory, with the places that they have in the buffer.
 
-    What is common memory is a target, too; its number comes after those of the `n_targets` tensors.
+    Common memory is a target, too; the first one has the number `n_targets`.
     """
     together: list[Together] = []
 
