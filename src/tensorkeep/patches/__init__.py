@@ -5,6 +5,7 @@
 - `opening/`: opens what functions are given.
 - `_spool`: differences that wait until it is known how many bytes they are.
 - `_summary`: writes a patch, and says what was written.
+- `_difference`: how the tensors of two checkpoints differ.
 - `_make`: `make`, a patch from two checkpoints.
 - `_apply`: `apply` and `undo`, on disk.
 - `_chain`: `chain`, several patches as one.

@@ -5,7 +5,7 @@
 - `_patch`: an open patch, in one direction.
 """
 
-from tensorkeep.deltas.reading._contents import N_THREADS, content_of, contents_of, state_of, texts_of
+from tensorkeep.deltas.reading._contents import N_THREADS, content_of, contents_of, hash_bytes, state_of, texts_of
 from tensorkeep.deltas.reading._description import (
     PATCH_KEY,
     Change,
@@ -31,6 +31,7 @@ __all__ = [
     "contents_of",
     "digest_of_contents",
     "emit_description",
+    "hash_bytes",
     "state_of",
     "texts_of",
 ]

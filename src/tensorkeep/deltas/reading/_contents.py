@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import Final
 
-from tensorkeep.deltas.encoding import blocks_of
+from tensorkeep.arrays import TensorToWrite
 from tensorkeep.deltas.reading._description import Content, Texts
 from tensorkeep.digests import new_hasher
 from tensorkeep.formats.safetensors import State, emit_state, parse_state
@@ -20,7 +20,7 @@ N_THREADS: Final = min(4, os.cpu_count() or 1)
 
 def content_of(lazy: LazyTensor) -> Content:
     """Return what a tensor is; one without a digest is read."""
-    return Content(lazy.dtype, lazy.shape, (lazy.digest or _digest_of(lazy)).hex())
+    return Content(lazy.dtype, lazy.shape, (lazy.digest or hash_bytes(lazy.tensor_to_write())).hex())
 
 
 def contents_of(tensors: LazyTensors, names: Iterable[str] | None = None) -> dict[str, Content]:
@@ -53,8 +53,9 @@ def state_of(texts: Texts) -> State | None:
     return None if texts.state is None else parse_state(texts.state)
 
 
-def _digest_of(lazy: LazyTensor) -> bytes:
+def hash_bytes(tensor: TensorToWrite) -> bytes:
+    """Return the BLAKE3 of a tensor's bytes."""
     hasher = new_hasher()
-    for block in blocks_of(lazy):
-        hasher.update(block.data.cast("B"))
+    for buffer in tensor.buffers():
+        hasher.update(buffer)
     return hasher.digest()
