@@ -211,6 +211,7 @@ def through(before: LazyTensor, deltas: tuple[Delta, ...], digest: str) -> LazyT
         before.name,
         TensorEntry(before.dtype, before.shape, (0, before.nbytes)),
         patched,
+        patched.digest,
         library=before.library,
         marks=before.marks,
     )

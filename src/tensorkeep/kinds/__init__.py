@@ -2,6 +2,7 @@
 
 - `base/`: what every kind is made of.
 - `safetensors/`: a safetensors file, or an index and its shards.
+- `patched/`: a checkpoint kept as another one and patches.
 - `npy`: NumPy's `.npy` and `.npz`.
 - `msgpack/`: Flax's files of MessagePack.
 - `arrow/`: Arrow's files, also Feather.

@@ -11,6 +11,7 @@ from tensorkeep.formats import sniff
 from tensorkeep.kinds.base import Found, Kind, LazyKind, Place
 
 KINDS: Final[tuple[LazyKind | Kind[Any], ...]] = (
+    LazyKind("tensorkeep.kinds.patched:PATCHED", names=("patched.json",)),
     LazyKind(
         "tensorkeep.kinds.tensorflow:TENSORFLOW",
         suffixes=(".index", ".meta"),

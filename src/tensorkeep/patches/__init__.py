@@ -9,6 +9,7 @@
 - `_make`: `make`, a patch from two checkpoints.
 - `_apply`: `apply` and `undo`, on disk.
 - `_chain`: `chain`, several patches as one.
+- `steps/`: checkpoints that are kept as the files of another one and patches.
 - `feed/`: a run as anchors and patches, published and followed.
 """
 

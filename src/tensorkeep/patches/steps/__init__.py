@@ -1,0 +1,8 @@
+"""Checkpoints that are kept as the files of another one and patches.
+
+- `_write`: writes one.
+"""
+
+from tensorkeep.patches.steps._write import write_patched
+
+__all__ = ["write_patched"]
