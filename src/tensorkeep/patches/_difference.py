@@ -42,18 +42,7 @@ def difference(
     keeps_old: bool = False,
     progress: Progress | None = None,
 ) -> Difference:
-    """Compare tensors; each is read once, unless both have equal digests.
-
-    Args:
-        before: The old tensors by name.
-        after: The new ones.
-        spool: Where differences wait.
-        keeps_old: Whether old tensors that are removed or replaced are among those to write.
-        progress: Called with the bytes compared so far and the total.
-
-    Raises:
-        IntegrityError: If a tensor is damaged, by its digest.
-    """
+    """Compare tensors; each is read once, unless both have equal digests."""
     compared = _compare(before, after, spool, progress)
     olds = {name: compared[name].old if name in compared else _content_of(before[name]) for name in before}
     news = {name: compared[name].new if name in compared else _content_of(after[name]) for name in after}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import cached_property
+from typing import Any
 
 import msgspec
 
@@ -17,7 +18,7 @@ from tensorkeep.formats.safetensors import Alias, State, parse_state
 from tensorkeep.kinds.base import Checks, OpenOptions, names_to_check
 from tensorkeep.kinds.safetensors import (
     Checkpoint,
-    SavedTensors,
+    SavedDirectory,
     TensorFile,
     file_over,
     names_of,
@@ -31,21 +32,11 @@ from tensorkeep.texts import counted
 from tensorkeep.transport import ByteRange, ByteSource, join, open_source
 
 
-class PatchedCheckpoint(SavedTensors[ArrayT]):
+class PatchedCheckpoint(SavedDirectory[ArrayT]):
     """An open checkpoint that is kept as another one and patches: a mapping of name to `LazyTensor`.
 
     The headers and digests of all files have been read: they lead from the other checkpoint to this one. Tensors are
     patched when they are read. Those that changed are compared with their digests when they are read whole.
-
-    Args:
-        directory: Where the files are.
-        document: What they are.
-        base: The other checkpoint, which is closed with this one.
-        files: Name to open file of each patch, in their order, which are closed with this one.
-
-    Raises:
-        IntegrityError: If a patch is for another checkpoint.
-        FormatError: If a patch is malformed, or they lead to another checkpoint than the document says.
     """
 
     def __init__(
@@ -75,9 +66,18 @@ class PatchedCheckpoint(SavedTensors[ArrayT]):
         return join(self._directory, DOCUMENT_NAME)
 
     @property
-    def document(self) -> PatchedDocument:
-        """What the files are."""
-        return self._document
+    def index_metadata(self) -> Mapping[str, Any]:
+        """What the file that names the others says beside that."""
+        return self._document.index
+
+    @property
+    def patch_files(self) -> tuple[str, ...]:
+        """Paths of the patches, in their order."""
+        return tuple(file.path for file in self._files.values())
+
+    def is_replaced(self) -> bool:
+        """Whether the files are others by now."""
+        return read_document(self._directory) != self._document
 
     @property
     def base(self) -> Checkpoint:
@@ -117,12 +117,7 @@ class PatchedCheckpoint(SavedTensors[ArrayT]):
 
     @cached_property
     def state(self) -> State | None:
-        """The description of the saved state; None if there is none.
-
-        Raises:
-            FormatError: If it is malformed.
-            UnsupportedError: If it is of a later version.
-        """
+        """The description of the saved state; None without one."""
         text = self._document.state
         try:
             return None if text is None else parse_state(text)
@@ -131,7 +126,7 @@ class PatchedCheckpoint(SavedTensors[ArrayT]):
 
     @cached_property
     def _sharing(self) -> State | None:
-        """The description of shared memory; None if there is none that this version can read."""
+        """The description of shared memory; None without one that this version can read."""
         return sharing_of(self._document.state, self._stored, self.path)
 
     @property
@@ -148,14 +143,7 @@ class PatchedCheckpoint(SavedTensors[ArrayT]):
         return list(self._stored)
 
     def shard_of(self, name: str) -> str:
-        """Return the path of the last file that says what a tensor is, below the directory.
-
-        Args:
-            name: The tensor.
-
-        Raises:
-            TensorNotFoundError: If no tensor has that name.
-        """
+        """Return the path of the last file that says what a tensor is, below the directory."""
         self[name]
         owner = self.aliases[name].of if name in self.aliases else name
         return self._last_change.get(owner) or self._in_base(self._base.shard_of(owner))

@@ -4,6 +4,7 @@
 - `_tied`: loads tensors so that they share memory again.
 - `_attributes`: restores attributes of loaded tensors, such as `requires_grad`.
 - `_saved`: `SavedTensors`, open safetensors files and the state in them.
+- `_saved_directory`: `SavedDirectory`, those in which one file names all others.
 - `_file`: `TensorFile`, one file as a mapping of name to lazy tensor, and `open_file`.
 - `_examine`: compares the index with all headers.
 - `_duplicate`: a single file beside an index that does not list it.
@@ -22,6 +23,7 @@ from tensorkeep.kinds.safetensors._examine import read_index
 from tensorkeep.kinds.safetensors._file import TensorFile, file_over, load, open_file
 from tensorkeep.kinds.safetensors._kind import SAFETENSORS
 from tensorkeep.kinds.safetensors._saved import SavedTensors
+from tensorkeep.kinds.safetensors._saved_directory import SavedDirectory
 from tensorkeep.kinds.safetensors._strays import strays_beside
 from tensorkeep.kinds.safetensors._tied import refuse_copies
 from tensorkeep.kinds.safetensors._verify import check_files
@@ -29,6 +31,7 @@ from tensorkeep.kinds.safetensors._verify import check_files
 __all__ = [
     "SAFETENSORS",
     "Checkpoint",
+    "SavedDirectory",
     "SavedTensors",
     "StrayShardWarning",
     "TensorFile",

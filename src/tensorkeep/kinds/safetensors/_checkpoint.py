@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain
+from typing import Any
 
 from tensorkeep.arrays import ArrayT
 from tensorkeep.collector import PausedCollector
@@ -17,9 +18,9 @@ from tensorkeep.kinds.base import Checks, Finding, Opened, OpenOptions, refuse
 from tensorkeep.kinds.safetensors._aliases import names_of, sharing_of
 from tensorkeep.kinds.safetensors._consistent_read import read_consistently
 from tensorkeep.kinds.safetensors._digests import digest_checks
-from tensorkeep.kinds.safetensors._examine import Examination
+from tensorkeep.kinds.safetensors._examine import Examination, read_index
 from tensorkeep.kinds.safetensors._file import TensorFile
-from tensorkeep.kinds.safetensors._saved import SavedTensors
+from tensorkeep.kinds.safetensors._saved_directory import SavedDirectory
 from tensorkeep.layout import Index, Location, Piece, pieces_in_order, reach_of
 from tensorkeep.tensors import AssembledReader, LazyTensor, PlacedPiece, Reader, assemble
 from tensorkeep.texts import counted
@@ -30,7 +31,7 @@ class StrayShardWarning(UserWarning):
     """A shard file that the index does not list; programs that find shards by name may load it by mistake."""
 
 
-class Checkpoint(SavedTensors[ArrayT]):
+class Checkpoint(SavedDirectory[ArrayT]):
     """An open sharded checkpoint: the tensors of all shards as one mapping of name to `LazyTensor`.
 
     Only the index and the headers have been read. They belong together: no shard is missing, truncated, or from
@@ -97,6 +98,20 @@ class Checkpoint(SavedTensors[ArrayT]):
     def index(self) -> Index:
         """The parsed index."""
         return self._index
+
+    @property
+    def index_metadata(self) -> Mapping[str, Any]:
+        """What the index says beside the names."""
+        return self._index.metadata
+
+    @property
+    def patch_files(self) -> tuple[str, ...]:
+        """None: tensors are stored whole."""
+        return ()
+
+    def is_replaced(self) -> bool:
+        """Whether another index is there by now."""
+        return read_index(self.path) != self._index
 
     @property
     def shards(self) -> dict[str, TensorFile]:
@@ -166,6 +181,10 @@ class Checkpoint(SavedTensors[ArrayT]):
     def stored(self, name: str) -> LazyTensor:
         """Return a tensor that the files store under this name, such as a storage that only views use."""
         return self._joined[name] if name in self._joined else self._shards[self._file_of[name]].stored(name)
+
+    def stored_names(self) -> Collection[str]:
+        """Return the names of all tensors that are stored; split ones have one."""
+        return self._file_of.keys()
 
     def _find(self, name: str) -> LazyTensor | None:
         return self.stored(name) if name in self._file_of else self._find_alias(name)

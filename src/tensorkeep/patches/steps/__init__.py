@@ -3,6 +3,6 @@
 - `_write`: writes one.
 """
 
-from tensorkeep.patches.steps._write import write_patched
+from tensorkeep.patches.steps._write import link_files, write_patched
 
-__all__ = ["write_patched"]
+__all__ = ["link_files", "write_patched"]
