@@ -33,6 +33,9 @@ _TAGS = ("ETag", "etag", "blob_id", "oid", "md5", "sha256")
 _PIECE_NBYTES = 2**20
 """Bytes per request, which are held in memory before they are copied to their destination."""
 
+_DENIED = frozenset({401, 403})
+"""Statuses of answers that some libraries pass on as they came."""
+
 _TIMES = ("last_commit", "LastModified", "mtime", "last_modified", "updated", "created")
 
 
@@ -184,6 +187,7 @@ def _translated(error: Exception, name: str, doing: str = "read") -> TransportEr
     found = redacted(str(error) or type(error).__name__)
     if isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError):
         return SourceMissingError("there is no such file", path=name, found=found)
-    if isinstance(error, PermissionError):
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if isinstance(error, PermissionError) or status in _DENIED:
         return AccessDeniedError(f"the store denied access: the file could not be {doing}", path=name, found=found)
     return TransientError(f"the file could not be {doing}", path=name, found=found)
