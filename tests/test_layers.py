@@ -38,6 +38,7 @@ LAYERS = (
         "conversion",
         "exporting",
         "fetching",
+        "publishing",
         "models",
         "meshes",
         "runs",

@@ -23,6 +23,7 @@
     tensorkeep.scan(path)                          what a pickle would run if another program loaded it
     tensorkeep.remote(url)                         a URL with options for reading it, accepted wherever a path is
     tensorkeep.fetch(url, directory)               download a whole checkpoint, completely or not at all
+    tensorkeep.push(directory, url)                publish a checkpoint on the Hub or in a bucket, in one step
     tensorkeep.follow(url)                         the steps of a run as they come, as patches
 
     tensorkeep.torch, tensorkeep.numpy             the functions of safetensors.torch and safetensors.numpy
@@ -50,6 +51,7 @@
     tensorkeep.conversion    any kind to safetensors
     tensorkeep.exporting     any kind to other formats
     tensorkeep.fetching      downloads                          parallel, resumed, verified
+    tensorkeep.publishing    uploads to the Hub and to buckets  tensorkeep.push
     tensorkeep.models        checkpoints into models            tensorkeep.torch.load_into
     tensorkeep.runs          whole states of any library        tensorkeep.keras.capture and restore
     tensorkeep.training      whole training states              tensorkeep.torch.capture and restore
@@ -101,6 +103,7 @@ if TYPE_CHECKING:
     from tensorkeep.measuring import Histogram, TensorStatistics, statistics
     from tensorkeep.patches import follow
     from tensorkeep.pictures import Picture, show
+    from tensorkeep.publishing import Push, push
     from tensorkeep.scanner import ScanFinding, ScannedFile, ScanReport, scan
     from tensorkeep.state import NamedData
     from tensorkeep.store import CheckpointStore
@@ -130,6 +133,7 @@ __all__ = [
     "PickleLimits",
     "PickleSet",
     "Picture",
+    "Push",
     "SafetensorError",
     "SaveHandle",
     "ScanFinding",
@@ -160,6 +164,7 @@ __all__ = [
     "load",
     "materialize",
     "open",
+    "push",
     "release_snapshots",
     "remote",
     "reshard",
@@ -195,6 +200,7 @@ _NAMES = {
     "measuring": "Histogram TensorStatistics statistics",
     "patches": "follow",
     "pictures": "Picture show",
+    "publishing": "Push push",
     "scanner": "ScanFinding ScanReport ScannedFile scan",
     "state": "NamedData",
     "store": "CheckpointStore",
@@ -232,6 +238,7 @@ _MODULES = (
     "parallel",
     "patches",
     "pictures",
+    "publishing",
     "runs",
     "sampling",
     "scanner",

@@ -15,8 +15,11 @@
 - `_fetch`: all of this together.
 """
 
+from tensorkeep.fetching._companions import MAX_COMPANION_NBYTES, companions_among
 from tensorkeep.fetching._fetch import fetch
 
 __all__ = [
+    "MAX_COMPANION_NBYTES",
+    "companions_among",
     "fetch",
 ]

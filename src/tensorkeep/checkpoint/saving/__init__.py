@@ -26,20 +26,22 @@ from tensorkeep.checkpoint.saving._directory_destination import (
 from tensorkeep.checkpoint.saving._folder import save_folder
 from tensorkeep.checkpoint.saving._options import SaveOptions
 from tensorkeep.checkpoint.saving._plan import SavePlan, plan_pieces, plan_whole
-from tensorkeep.checkpoint.saving._removal import FileNames
+from tensorkeep.checkpoint.saving._removal import FileNames, OldFiles
 from tensorkeep.checkpoint.saving._reserved_files import Beat, ReservedFiles, write_all
 from tensorkeep.checkpoint.saving._save import save_checkpoint, stage_all, write_checkpoint
 from tensorkeep.checkpoint.saving._save_async import save_async, save_in_background
 from tensorkeep.checkpoint.saving._save_queue import SaveHandle
 from tensorkeep.checkpoint.saving._snapshot import release_snapshots
-from tensorkeep.checkpoint.saving._store_destination import StoreDestination
+from tensorkeep.checkpoint.saving._store_destination import ExistingIndex, StoreDestination, existing_index
 from tensorkeep.checkpoint.saving._upload import UploadedFile, UploadSpec, remove_objects
 
 __all__ = [
     "Beat",
     "Destination",
     "DirectoryDestination",
+    "ExistingIndex",
     "FileNames",
+    "OldFiles",
     "Place",
     "Reservation",
     "ReservedFiles",
@@ -51,6 +53,7 @@ __all__ = [
     "UploadedFile",
     "commit_files",
     "destination_of",
+    "existing_index",
     "plan_pieces",
     "plan_whole",
     "refuse_file_name",

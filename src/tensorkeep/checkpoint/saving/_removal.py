@@ -64,12 +64,18 @@ class OldFiles(msgspec.Struct, frozen=True):
     @classmethod
     def in_directory(cls, directory: str, names: FileNames) -> OldFiles:
         """Look at what a directory holds."""
-        entries = frozenset(name for name in names.entries if exists(directory, name))
         with as_transport_error("could not read the directory", directory):
-            indexes = {name for name in os.listdir(directory) if names.is_index(name)}
+            there = os.listdir(directory)
+        return cls.among(there, lambda name: _index_at(directory, name), names)
+
+    @classmethod
+    def among(cls, there: Collection[str], index_at: Callable[[str], Index | None], names: FileNames) -> OldFiles:
+        """Look at a listing; `index_at` reads an index in it, and returns None if it is none."""
+        entries = frozenset(names.entries).intersection(there)
+        indexes = set(filter(names.is_index, there))
 
         def listed_by(some: Iterable[str]) -> frozenset[str]:
-            return frozenset().union(*(shards_in(_index_at(directory, name), names.suffixes) for name in some))
+            return frozenset().union(*(shards_in(index_at(name), names.suffixes) for name in some))
 
         return cls(entries, listed_by(indexes & entries), listed_by(indexes - entries))
 

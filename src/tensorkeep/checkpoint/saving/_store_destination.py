@@ -40,7 +40,7 @@ _NOT_COMMITTED: Final = AccessDeniedError, SourceChangedError, UnsupportedError
 _N_UPLOADS: Final = 4
 
 
-class _ExistingIndex(msgspec.Struct, frozen=True):
+class ExistingIndex(msgspec.Struct, frozen=True):
     """The index in the store.
 
     Attributes:
@@ -63,14 +63,14 @@ class StoreDestination:
         self._directory = directory
         self._plan = plan
         self._options = options
-        self._old: _ExistingIndex | None = None
+        self._old: ExistingIndex | None = None
         self._spec: UploadSpec | None = None
         self._lone: tuple[FileBody, Callable[[int], None]] | None = None
         self._uploaded: dict[str, UploadedFile] = {}
 
     def open(self) -> None:
         """Look at the index that the commit will replace; there is no lock to take."""
-        self._old = old = _existing_index(self._directory, self._options.stem)
+        self._old = old = existing_index(self._directory, index_names(self._options.stem))
         # An index that exists has to be replaced: left alone, it would still be what readers find.
         index_file = old.name if old else self._plan.index_file
         if index_file is not None:
@@ -150,7 +150,7 @@ class StoreDestination:
         Where an answer was lost, this save may have been committed for a moment, and the next one may use its files.
         """
         with suppress(TransportError):
-            present = _existing_index(self._directory, self._options.stem)
+            present = existing_index(self._directory, index_names(self._options.stem))
             remove_objects(self._directory, set(names) - _files_of(self._old) - _files_of(present))
 
     def _remove_old(self, new: Iterable[str]) -> None:
@@ -162,12 +162,13 @@ class StoreDestination:
             ) from None
 
 
-def _files_of(existing: _ExistingIndex | None) -> set[str]:
+def _files_of(existing: ExistingIndex | None) -> set[str]:
     return set(existing.index.files) if existing and existing.index else set()
 
 
-def _existing_index(directory: RemotePath, stem: str) -> _ExistingIndex | None:
-    for name in index_names(stem):
+def existing_index(directory: RemotePath, names: Iterable[str]) -> ExistingIndex | None:
+    """Read the first index that is there under one of these names; None if there is none."""
+    for name in names:
         try:
             source = directory.joined(name).open()
         except (SourceMissingError, AccessDeniedError):  # buckets that may not be listed deny what is missing
@@ -177,5 +178,5 @@ def _existing_index(directory: RemotePath, stem: str) -> _ExistingIndex | None:
             index = parse_index(text, source.name, check=False)
         except (FormatError, IntegrityError):
             index = None
-        return _ExistingIndex(name, source.version, index)
+        return ExistingIndex(name, source.version, index)
     return None

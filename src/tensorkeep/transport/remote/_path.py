@@ -25,6 +25,7 @@ from tensorkeep.transport.remote.objects import (
     join_url,
     local_path,
     read_only,
+    scheme_of,
     split_url,
 )
 from tensorkeep.transport.remote.reading import RemoteSource, cached, fingerprint_of
@@ -93,6 +94,16 @@ class RemotePath(str):
             yield path
         finally:
             path._family.forget()
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of the URL, such as `s3`."""
+        return scheme_of(self._url)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of the store; they may hold secrets."""
+        return dict(self._options)
 
     @property
     def connections(self) -> int:

@@ -1,0 +1,143 @@
+"""`push`: publishes a checkpoint on the Hub or in a store."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from tensorkeep.checkpoint import reshard
+from tensorkeep.errors import UnsupportedError
+from tensorkeep.publishing._hub_repository import HubRepository
+from tensorkeep.publishing._package import Package, package
+from tensorkeep.publishing._pushed import Push
+from tensorkeep.publishing._to_hub import HubOptions, push_to_hub
+from tensorkeep.publishing._to_store import push_to_store
+from tensorkeep.transport import RemotePath, is_remote, local_path, refuse_damaged_url
+
+
+def push(
+    source: str | os.PathLike[str],
+    destination: str | os.PathLike[str],
+    *,
+    max_shard_size: int | str | None = None,
+    split_large: bool = False,
+    variant: str | None = None,
+    include: Iterable[str] = (),
+    message: str | None = None,
+    create: bool = False,
+    private: bool | None = None,
+    verify: bool = True,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Push:
+    """Publish a checkpoint on the Hugging Face Hub or in a bucket: readers see the old one or the new one, whole.
+
+    Sent are the files of the checkpoint as they are, and of a directory also its configuration, tokenizer, license
+    and the like; no code, unless `include` names it. A directory with a manifest is sent with all that it lists.
+
+    On the Hub, one commit on top of what the branch has now changes everything: new files, and the removal of what
+    only the old index names. If another commit comes in between, the push is refused. In a bucket, one conditional
+    write replaces the index. Files that are there already are not sent again, and other files are left alone: a
+    repository keeps the README.md that it has. A push that is killed has published nothing; push again.
+
+    Args:
+        source: A directory, an index or a file.
+        destination: `hf://org/model`, `hf://org/model@branch/folder`, or the URL of a directory in a bucket (s3, gs,
+            az, any writable file system of fsspec). Or the result of `tensorkeep.remote`, with a token for instance.
+        max_shard_size: Such as `"5GB"`: send other shards than those of the source, written to disk for the time of
+            the push. None sends the files as they are.
+        split_large: Whether these shards may hold parts of tensors that are larger than a shard. Only tensorkeep
+            joins them again.
+        variant: Such as `"fp16"`: which checkpoint of a directory to send.
+        include: Shell patterns of more files of the directory to send, such as `"modeling_*.py"`.
+        message: Of the commit on the Hub.
+        create: Whether to make a repository or branch that does not exist.
+        private: Whether a repository that is made is private. None leaves that to the settings of its owner.
+        verify: Whether to check all bytes against their digests first; what is damaged is not published.
+        overwrite: Whether to replace another checkpoint in a bucket, which keeps no history.
+        dry_run: Whether to change nothing, and return what would be sent and removed.
+        progress: Called with the bytes sent so far and the total, by one thread at a time.
+
+    Returns:
+        What was sent, what was there already, what was removed, and the commit.
+
+    Raises:
+        SourceMissingError: If there is no checkpoint, no such repository or branch, or no file that `include` names.
+        IntegrityError: If the checkpoint is damaged.
+        FormatError: If a file is not a checkpoint or an index.
+        AccessDeniedError: If there is no token, or it may not write there.
+        SourceChangedError: If somebody else changed the destination during the push, or a file of the source changed.
+        DestinationExistsError: If a bucket has another checkpoint there and `overwrite` is not set.
+        UnsupportedError: If the destination is no URL that can be written to, or the source cannot be resharded.
+        RefusedError: If a name is not one that every system allows.
+        LimitError: If there are too many files for one commit.
+        MissingDependencyError: If huggingface_hub, obstore or fsspec is needed and not installed.
+        TransportError: If something cannot be read or sent.
+
+    Examples:
+        >>> tensorkeep.push("my-model", "memory://published").sent["model.safetensors"] > 100_000
+        True
+    """
+    path = local_path(source, hint="Fetch it first: tensorkeep fetch")
+    target = _target(os.fspath(destination))
+    patterns = (include,) if isinstance(include, str) else tuple(include)
+    with _shards_of(path, max_shard_size, variant, split_large=split_large, verify=verify, patterns=patterns) as new:
+        if target.scheme != "hf":
+            return push_to_store(new, target, overwrite=overwrite, dry_run=dry_run, progress=progress)
+        options = HubOptions(
+            message=message or f"Push {os.path.basename(os.path.abspath(path))} with tensorkeep",
+            create=create,
+            private=private,
+            dry_run=dry_run,
+            progress=progress,
+        )
+        return push_to_hub(new, HubRepository(target), options)
+
+
+def _target(destination: str) -> RemotePath:
+    refuse_damaged_url(destination)
+    if not is_remote(destination):
+        raise UnsupportedError(
+            "not a URL",
+            expected="such as hf://org/model or s3://bucket/model",
+            found=repr(destination),
+            hint="tensorkeep.reshard writes to a directory",
+        )
+    target = RemotePath.of(destination)
+    target.check_writable()
+    return target
+
+
+@contextmanager
+def _shards_of(
+    source: str,
+    max_shard_size: int | str | None,
+    variant: str | None,
+    *,
+    split_large: bool,
+    verify: bool,
+    patterns: tuple[str, ...],
+) -> Iterator[Package]:
+    """Yield what to publish; new shards are beside the source while the block runs."""
+    if max_shard_size is None:
+        yield package(source, variant=variant, include=patterns, is_checked=verify)
+        return
+    home = source if os.path.isdir(source) else None
+    beside = os.path.dirname(os.path.realpath(source))
+    with tempfile.TemporaryDirectory(
+        prefix=".tensorkeep-push-", dir=beside if os.access(beside, os.W_OK) else None
+    ) as directory:
+        reshard(
+            source,
+            directory,
+            max_shard_size=max_shard_size,
+            split_large=split_large,
+            variant=variant,
+            output_variant=variant,
+            sha256=True,
+            durable=False,
+        )
+        yield package(directory, variant=variant, include=patterns, is_checked=verify, extras_of=home)

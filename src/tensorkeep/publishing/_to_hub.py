@@ -1,0 +1,164 @@
+"""A push to the Hub: everything is uploaded where nobody sees it, and one commit changes the branch.
+
+1. The head of the branch is read, and the commit names it as its parent: after anyone else's commit it is refused.
+2. Large files are uploaded. A push that is killed here has changed nothing, and the next one sends only the rest.
+3. The commit has the new files, and removes what only the old index names. **This is all that readers see.**
+4. If the answer to it is lost, the branch says whether it took place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from tensorkeep.checkpoint import OldFiles
+from tensorkeep.errors import FormatError, IntegrityError, RefusedError, TransientError
+from tensorkeep.layout import MANIFEST, parse_manifest
+from tensorkeep.parallel import ProgressMeter, parallel_map
+from tensorkeep.publishing._hub_errors import no_repository
+from tensorkeep.publishing._hub_limits import heed_limits
+from tensorkeep.publishing._hub_repository import Head, HubRepository, head_or_none, sums_of, without_bars
+from tensorkeep.publishing._package import CARD, LocalFile, Package
+from tensorkeep.publishing._pushed import Push
+from tensorkeep.publishing._unchanged import unchanged_among
+
+_N_UPLOADS: Final = 4
+_LARGE_NBYTES: Final = 10**7
+"""Size from which a file is uploaded by itself, so that progress shows and a killed push loses little."""
+
+
+class HubOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How to push.
+
+    Attributes:
+        message: Of the commit.
+        create: Whether to make a repository or branch that is not there.
+        private: Whether a new repository is private; None leaves it to the organization.
+        dry_run: Whether to change nothing.
+        progress: Called with the bytes sent and the total.
+    """
+
+    message: str
+    create: bool
+    private: bool | None
+    dry_run: bool
+    progress: Callable[[int, int], None] | None
+
+
+class _Changes(msgspec.Struct, frozen=True):
+    """What a commit changes."""
+
+    sent: dict[str, LocalFile]
+    unchanged: tuple[str, ...]
+    removed: tuple[str, ...]
+    kept: tuple[str, ...]
+
+
+def push_to_hub(new: Package, repository: HubRepository, options: HubOptions) -> Push:
+    """Publish files on a branch."""
+    if not options.dry_run:
+        repository.require_token()
+    is_nested = any("/" in name for name in new.files)
+    head = head_or_none(repository, is_recursive=is_nested)
+    if head is None:
+        if not options.create:
+            raise no_repository(repository.url)
+        head = Head(None, {})
+        if not options.dry_run:
+            repository.create(private=options.private)
+            head = repository.head(is_recursive=is_nested)
+    changes = _changes(new, head, repository)
+    heed_limits({name: file.nbytes for name, file in changes.sent.items()}, repository.url)
+    commit = head.commit
+    if not options.dry_run and (changes.sent or changes.removed):
+        with without_bars():
+            commit = _publish(new, changes, head, repository, options)
+    return Push(
+        url=repository.url,
+        sent={name: file.nbytes for name, file in changes.sent.items()},
+        unchanged=changes.unchanged,
+        removed=changes.removed,
+        kept=changes.kept,
+        commit=None if options.dry_run else commit,
+        is_dry_run=options.dry_run,
+    )
+
+
+def _changes(new: Package, head: Head, repository: HubRepository) -> _Changes:
+    kept = tuple(name for name in (CARD,) if name in new.others and name in head.files)
+    files = {name: file for name, file in new.files.items() if name not in kept}
+    same = unchanged_among(files, head.files)
+    removed = () if head.commit is None else _removed(new, head, head.commit, repository)
+    return _Changes(
+        {name: file for name, file in files.items() if name not in same}, tuple(sorted(same)), removed, kept
+    )
+
+
+def _removed(new: Package, head: Head, commit: str, repository: HubRepository) -> tuple[str, ...]:
+    """Return what goes: what saves remove of an old checkpoint, or what only the old manifest lists."""
+    if new.names is None:
+        old = _listed_by(repository.read(commit, MANIFEST)) if MANIFEST in head.files else frozenset()
+    else:
+        old = OldFiles.among(head.files, lambda name: repository.index_at(commit, name), new.names).obsolete(
+            new.files
+        )
+    return tuple(sorted(old & head.files.keys() - new.files.keys()))
+
+
+def _listed_by(manifest: bytes) -> frozenset[str]:
+    try:
+        return frozenset(parse_manifest(manifest, MANIFEST))
+    except (FormatError, IntegrityError, RefusedError):  # not a manifest: it owns nothing
+        return frozenset()
+
+
+def _publish(new: Package, changes: _Changes, head: Head, repository: HubRepository, options: HubOptions) -> str:
+    additions = {name: repository.addition(name, file) for name, file in changes.sent.items()}
+    _upload(additions, changes.sent, repository, options)
+    new.refuse_changes()
+    sums = sums_of(additions)
+    try:
+        commit = repository.commit(additions.values(), changes.removed, head.commit, options.message)
+    except TransientError as error:
+        found = _found_after_all(changes, sums, head, repository)
+        if found is None:
+            hint = "Nothing was published; push again, and what was uploaded is not sent again"
+            raise error.with_fields(message="the Hub did not commit the push", hint=hint) from None
+        return found
+    found = _found_after_all(changes, sums, head, repository)
+    if found is None:
+        raise IntegrityError(
+            "the Hub has other files than were sent",
+            path=repository.url,
+            expected=f"what commit {commit[:12]} was made of",
+            hint="Push again; the old files are in the history of the repository",
+        )
+    return commit
+
+
+def _upload(
+    additions: dict[str, Any], files: dict[str, LocalFile], repository: HubRepository, options: HubOptions
+) -> None:
+    """Upload large files side by side, and all small ones together."""
+    meter = ProgressMeter(options.progress, sum(file.nbytes for file in files.values()))
+    small = [name for name, file in files.items() if file.nbytes < _LARGE_NBYTES]
+    batches = [[name] for name, file in files.items() if file.nbytes >= _LARGE_NBYTES]
+
+    def send(names: list[str]) -> None:
+        repository.upload([additions[name] for name in names])
+        meter.add(sum(files[name].nbytes for name in names))
+
+    parallel_map(send, [*batches, *([small] if small else [])], n_threads=_N_UPLOADS, meter=meter)
+
+
+def _found_after_all(changes: _Changes, sums: dict[str, str], head: Head, repository: HubRepository) -> str | None:
+    """Return the newest commit if it has what was sent, and nothing that was removed."""
+    now = repository.head(is_recursive=any("/" in name for name in changes.sent))
+    for name, file in changes.sent.items():
+        there = now.files.get(name)
+        if there is None or there.nbytes != file.nbytes or sums.get(name) not in {None, there.sha256}:
+            return None
+    is_other = now.commit != head.commit and now.commit is not None
+    return now.commit if is_other and not now.files.keys() & set(changes.removed) else None
