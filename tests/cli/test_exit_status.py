@@ -40,6 +40,7 @@ MISSING: dict[str, list[str]] = {
     "list": ["missing"],
     "prune": ["missing"],
     "fetch": ["http://127.0.0.1:1/missing", "out"],
+    "push": ["missing", "memory://published"],
     "serve": ["missing"],
     "run": ["missing"],
 }

@@ -1,7 +1,7 @@
 """What the Hub advises against, and what to do instead. Pure.
 
-The figures are those of its page on storage limits, and of huggingface_hub: files up to 20 GB are advised, plain HTTP
-serves up to 50 GB (`MAX_HTTP_DOWNLOAD_SIZE`), and one commit takes up to 25,000 large files (`create_commit`).
+Its page on storage limits advises files under 20 GB. By huggingface_hub, plain HTTP serves files up to 50 GB
+(`MAX_HTTP_DOWNLOAD_SIZE`), and one commit takes up to 25,000 large files (`create_commit`).
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class HubRepository:
         self._repo = {"repo_id": self.address.repo_id, "repo_type": self.address.type}
 
     def require_token(self) -> None:
-        """Refuse to go on without a token."""
+        """Refuse to push without a token."""
         if self._token is None:
             raise no_token(self.url)
 
@@ -96,7 +96,7 @@ class HubRepository:
         return bytes(source.read(ByteRange(0, min(source.nbytes, MAX_INDEX_NBYTES + 1))))
 
     def index_at(self, commit: str, name: str) -> Index | None:
-        """Read an index; None if it is none, so that it owns nothing."""
+        """Read an index; None if it is unreadable, so that it owns nothing."""
         with suppress(FormatError, IntegrityError, SourceMissingError):
             return parse_index(self.read(commit, name), name, check=False)
         return None

@@ -77,12 +77,12 @@ class Package(msgspec.Struct, frozen=True):
         return [name for name in self.files if name not in self.shards and name != self.index_name]
 
     def refuse_changes(self) -> None:
-        """Refuse to go on if a file has changed since it was looked at."""
+        """Refuse files that changed since they were looked at."""
         for file in self.files.values():
             status = _status(file.path)
             if (status.st_size, status.st_mtime_ns) != (file.nbytes, file.mtime_ns):
                 raise SourceChangedError(
-                    "the file changed while it was published",
+                    "the file changed during the push",
                     path=file.path,
                     hint="Nothing was published; push again",
                 )
@@ -91,15 +91,7 @@ class Package(msgspec.Struct, frozen=True):
 def package(
     source: str, *, variant: str | None, include: Collection[str], is_checked: bool, extras_of: str | None = None
 ) -> Package:
-    """Look at a checkpoint and the files that are published with it.
-
-    Args:
-        source: A directory, an index or a file.
-        variant: Which checkpoint of a directory.
-        include: Shell patterns of more files below the directory.
-        is_checked: Whether to check all bytes against their digests first.
-        extras_of: The directory whose other files are published, if it is another one.
-    """
+    """Look at a checkpoint and the files that go with it, which may be in another directory, `extras_of`."""
     if is_checked:
         _refuse_damage(source, variant)
     directory = source if os.path.isdir(source) else None

@@ -47,8 +47,8 @@ def push(
         source: A directory, an index or a file.
         destination: `hf://org/model`, `hf://org/model@branch/folder`, or the URL of a directory in a bucket (s3, gs,
             az, any writable file system of fsspec). Or the result of `tensorkeep.remote`, with a token for instance.
-        max_shard_size: Such as `"5GB"`: send other shards than those of the source, written to disk for the time of
-            the push. None sends the files as they are.
+        max_shard_size: Such as `"5GB"`: shards to make on the way, which are on the disk during the push. None sends
+            the files as they are.
         split_large: Whether these shards may hold parts of tensors that are larger than a shard. Only tensorkeep
             joins them again.
         variant: Such as `"fp16"`: which checkpoint of a directory to send.

@@ -70,7 +70,7 @@ class OldFiles(msgspec.Struct, frozen=True):
 
     @classmethod
     def among(cls, there: Collection[str], index_at: Callable[[str], Index | None], names: FileNames) -> OldFiles:
-        """Look at a listing; `index_at` reads an index in it, and returns None if it is none."""
+        """Look at a listing; `index_at` reads an index in it, or returns None."""
         entries = frozenset(names.entries).intersection(there)
         indexes = set(filter(names.is_index, there))
 

@@ -167,7 +167,7 @@ def _files_of(existing: ExistingIndex | None) -> set[str]:
 
 
 def existing_index(directory: RemotePath, names: Iterable[str]) -> ExistingIndex | None:
-    """Read the first index that is there under one of these names; None if there is none."""
+    """Read the first index that is there under one of these names, if any."""
     for name in names:
         try:
             source = directory.joined(name).open()

@@ -14,7 +14,7 @@ from tensorkeep.cli.commands.checking import check, diff, scan, verify
 from tensorkeep.cli.commands.looking import inspect, slice_tensor, view
 from tensorkeep.cli.commands.merging import add_lora, average, dare, ema, extract_lora, slerp, task_arithmetic, ties
 from tensorkeep.cli.commands.programs import AS_TYPED, install_hook, run
-from tensorkeep.cli.commands.sharing import fetch, serve
+from tensorkeep.cli.commands.sharing import fetch, push, serve
 from tensorkeep.cli.commands.stores import list_steps, prune
 from tensorkeep.cli.commands.writing import convert, edit, export, join, patch, reshard
 
@@ -59,7 +59,7 @@ GROUPS: Final[dict[str, list[Command]]] = {
         Command("lora extract", extract_lora),
     ],
     "Steps of a run": [Command("list", list_steps), Command("prune", prune)],
-    "Other machines": [Command("fetch", fetch), Command("serve", serve)],
+    "Other machines": [Command("fetch", fetch), Command("push", push), Command("serve", serve)],
     "Programs that import safetensors": [Command("run", run, AS_TYPED), Command("install-hook", install_hook)],
 }
 """Title of each group to its commands; names of two words are a command's own commands."""

@@ -4,6 +4,7 @@
 - `plans/`: what a read would cost; what each rank would read.
 - `_verify`, `_check`, `_diff`, `_scan`, `_conversion`, `_export`: the results of these commands.
 - `_patched`: the patch that a command wrote.
+- `_published`: what a push sent.
 - `_written`: the checkpoint that a command wrote.
 - `_extracted`: the adapter that a command wrote.
 - `_access_log`: the requests that a server answered.
@@ -18,6 +19,7 @@ from tensorkeep.cli.reports._export import Exported
 from tensorkeep.cli.reports._extracted import Extracted
 from tensorkeep.cli.reports._failure import Failure
 from tensorkeep.cli.reports._patched import Patched
+from tensorkeep.cli.reports._published import Published
 from tensorkeep.cli.reports._scan import scan_lines
 from tensorkeep.cli.reports._verify import Status, Verdict
 from tensorkeep.cli.reports._written import Written, read_written
@@ -55,6 +57,7 @@ __all__ = [
     "Failure",
     "Order",
     "Patched",
+    "Published",
     "Report",
     "Status",
     "Verdict",
