@@ -285,13 +285,13 @@ def test_a_killed_push_has_changed_nothing_and_the_next_sends_the_rest(hub: HubS
     code = "import sys, tensorkeep; tensorkeep.push(sys.argv[1], 'hf://org/model')"
     environment = {"HF_ENDPOINT": hub.url, "HF_TOKEN": "so-secret", "HF_HUB_DISABLE_XET": "1", "HF_HUB_OFFLINE": "0"}
     before = hub.head()
-    is_there = threading.Event()
-    hub.on_commit = lambda: (is_there.set(), time.sleep(0.2))
+    is_there, may_go = threading.Event(), threading.Event()
+    hub.on_commit = lambda: (is_there.set(), may_go.wait(60))
     with subprocess.Popen([sys.executable, "-c", code, str(model)], env=os.environ | environment) as process:
         assert is_there.wait(60)
         process.send_signal(signal.SIGKILL)
-        hub.on_commit = lambda: None
         assert hub.head() == before
+    may_go.set()
     deadline = time.monotonic() + 20
     while not hub.commits and time.monotonic() < deadline:  # the server has the whole request, and carries it out
         time.sleep(0.02)
