@@ -12,6 +12,7 @@
         UnsupportedError                   not supported, at least by this version
           DeviceError [RuntimeError]       a device that this machine does not have
       IntegrityError [ValueError]          the bytes do not match their checksum or their index
+        TrustError                         not proven to be from somebody whom a policy trusts
       TensorNotFoundError [KeyError]       no tensor with that name
       SelectionError [IndexError]          an index or slice that does not fit the tensor
       DtypeError [TypeError]               a dtype the array library or format does not have
@@ -71,6 +72,7 @@ __all__ = [
     "TensorkeepError",
     "TransientError",
     "TransportError",
+    "TrustError",
     "UnsafeError",
     "UnsupportedError",
     "as_transport_error",
@@ -210,6 +212,10 @@ class DeviceError(UnsupportedError, RuntimeError):
 
 class IntegrityError(TensorkeepError, ValueError):
     """The bytes do not match their checksum, their index or their manifest."""
+
+
+class TrustError(IntegrityError):
+    """It is not proven that somebody whom a policy trusts has signed exactly this."""
 
 
 class TensorNotFoundError(TensorkeepError, KeyError):

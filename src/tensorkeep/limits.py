@@ -186,3 +186,12 @@ COPIED_BY_ONE_NBYTES: Final = 4 * 2**20
 
 MAX_TEXT_LENGTH: Final = 1000
 """Characters of each part of an error message: names come from files, and may be as long as a header."""
+
+MAX_SIGNATURE_NBYTES: Final = 16 * 2**20
+"""Bytes of a signature; about 50,000 files fit. Parsing takes up to 32 times its size."""
+
+MAX_SIGNATURES: Final = 16
+"""Signatures of one directory that are all read; if there are more, only those of the usual names are."""
+
+MAX_KEY_NBYTES: Final = 64 * 2**10
+"""Bytes of a key or a policy; a key has a few hundred."""

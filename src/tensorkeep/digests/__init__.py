@@ -8,6 +8,7 @@ BLAKE3 is cryptographic, and about four times as fast on one core as SHA-256 whe
 """
 
 from tensorkeep.digests._algorithms import (
+    BLAKE2B,
     BLAKE3,
     CRC32,
     CRC32C,
@@ -26,6 +27,7 @@ from tensorkeep.digests._algorithms import (
 from tensorkeep.digests._crc32c import Crc32c, crc32c, masked, unmasked
 
 __all__ = [
+    "BLAKE2B",
     "BLAKE3",
     "CRC32",
     "CRC32C",

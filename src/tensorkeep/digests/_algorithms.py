@@ -155,6 +155,12 @@ def _new_sha1(_: bool) -> Hasher:
     return hashlib.sha1(usedforsecurity=False)
 
 
+def _new_blake2b(_: bool) -> Hasher:
+    import hashlib
+
+    return hashlib.blake2b()
+
+
 BLAKE3: Final = Algorithm("digest", lambda parallel: new_hasher(parallel=parallel))
 """What files of ours carry for each tensor."""
 
@@ -163,6 +169,9 @@ SHA256: Final = Algorithm("SHA-256", _new_sha256)
 
 SHA1: Final = Algorithm("SHA-1", _new_sha1)
 """What ONNX models may have of other files; it finds accidents, not attacks."""
+
+BLAKE2B: Final = Algorithm("BLAKE2b", _new_blake2b)
+"""What signatures of models may have of a file."""
 
 CRC32: Final = Algorithm("CRC-32", lambda _: _Crc32())
 """What zip archives have of each member; its 4 bytes are big-endian here."""

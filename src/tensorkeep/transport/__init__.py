@@ -6,6 +6,7 @@
   others.
 - `_paths`: paths and URLs alike.
 - `_planning`: what reading some ranges costs.
+- `_sums`: checksums of bytes in a source.
 - `_open`: the source that fits what the caller has.
 - `atomic/`: files and directories that appear whole or not at all.
 """
@@ -28,6 +29,7 @@ from tensorkeep.transport._paths import (
     without_secrets,
 )
 from tensorkeep.transport._planning import PlannedRequest, requests_for
+from tensorkeep.transport._sums import sum_of
 from tensorkeep.transport.atomic import (
     DirectoryLock,
     PartialFile,
@@ -133,6 +135,7 @@ __all__ = [
     "requests_for",
     "set_xattr_note",
     "split",
+    "sum_of",
     "sweep_leftovers",
     "sync_directory",
     "take_lock",

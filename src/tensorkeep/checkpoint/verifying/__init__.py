@@ -4,6 +4,7 @@
 - `_run`: runs the checks that a kind lists.
 - `_unopened`: files too damaged to open.
 - `_folder`: `verify_folder`, for a directory with a manifest.
+- `_trusted`: what trusted signatures say of the files.
 - `_verify`: `verify`, for whatever is at a path.
 """
 

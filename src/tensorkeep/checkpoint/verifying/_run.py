@@ -6,12 +6,11 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from tensorkeep.checkpoint.verifying._sums import sum_of
 from tensorkeep.digests import SHA256
 from tensorkeep.errors import FormatError, IntegrityError, RangeNotServedError, TensorkeepError
 from tensorkeep.kinds import Check, Checks, Finding, Verification
 from tensorkeep.parallel import ProgressMeter, batches_of, parallel_map
-from tensorkeep.transport import open_source
+from tensorkeep.transport import open_source, sum_of
 
 _MAX_THREADS: Final = 8
 """Hashing threads: each keeps a core busy, and more would only make a disk seek."""

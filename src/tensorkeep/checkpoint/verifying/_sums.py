@@ -1,31 +1,14 @@
-"""Checksums of bytes in a source, read in bounded pieces."""
+"""Checksums of whole files."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from tensorkeep.digests import BLAKE3, SHA256, Algorithm
-from tensorkeep.transport import ByteRange, ByteSource, open_source
+from tensorkeep.digests import BLAKE3, SHA256
+from tensorkeep.transport import ByteRange, ByteSource, open_source, sum_of
 
 _PARALLEL_FROM_NBYTES = 2**20
 """Size of a file, in bytes, above which hashing on several cores is faster."""
-
-
-def sum_of(
-    source: ByteSource,
-    span: ByteRange,
-    algorithm: Algorithm,
-    *,
-    parallel: bool = False,
-    on_read: Callable[[int], None] | None = None,
-) -> bytes:
-    """Return the checksum of some bytes; `on_read` is called with the size of each piece."""
-    hasher = algorithm.new(parallel)
-    for piece in source.pieces(span):
-        hasher.update(piece)
-        if on_read is not None:
-            on_read(len(piece))
-    return hasher.digest()
 
 
 def sha256_of(source: ByteSource, on_read: Callable[[int], None] | None = None) -> str:

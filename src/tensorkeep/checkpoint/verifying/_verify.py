@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 
 from tensorkeep.checkpoint.verifying._run import run_checks
+from tensorkeep.checkpoint.verifying._trusted import trusted_checks
 from tensorkeep.checkpoint.verifying._unopened import damage_of
-from tensorkeep.errors import FormatError, IntegrityError, SelectionError
+from tensorkeep.errors import FormatError, IntegrityError, SelectionError, UnsupportedError
 from tensorkeep.kinds import Checks, OpenOptions, Place, Verification
 from tensorkeep.kinds.registry import find_kind
 from tensorkeep.transport import listing_cache
+from tensorkeep.trust import Trust, policy_for
 
 
 def verify(
@@ -22,6 +24,7 @@ def verify(
     variant: str | None = None,
     seed: int | None = None,
     engine: str | None = None,
+    trust: Trust | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Verification:
     """Check a checkpoint against the digests saved with it. Damage is reported, not raised.
@@ -45,6 +48,9 @@ def verify(
         variant: Which checkpoint to verify in a directory: `"fp16"` finds `model.fp16.safetensors` or its shards.
         seed: Makes the sample reproducible.
         engine: The library that reads the files instead of tensorkeep; see `open`.
+        trust: Whose signatures count: a `Policy`, the path of one or of a public key. Then every signed file is
+            checked whole, and files that are missing, or that nobody signed, are found too. None takes the policy
+            that the environment variable `TENSORKEEP_TRUST` names, if there is one.
         progress: Called with the bytes checked so far and the total, by one thread at a time. If it raises, the
             work stops.
 
@@ -57,7 +63,10 @@ def verify(
         LimitError: If a header, index or pickle exceeds a bound.
         TensorNotFoundError: If a name is not in the checkpoint.
         SelectionError: If `sample` is not in (0, 1].
-        UnsupportedError: If a directory holds several checkpoints, or digests are of a later version.
+        UnsupportedError: If a directory holds several checkpoints, digests are of a later version, or `names` or
+            `sample` is given with `trust`.
+        TrustError: If the policy or key is in the directory of the checkpoint.
+        MissingDependencyError: If `cryptography` is not installed, with `trust`.
         TransportError: If the index or a single file cannot be read.
 
     Examples:
@@ -69,6 +78,9 @@ def verify(
         raise SelectionError(
             "`sample` must be a fraction of the bytes", expected="more than 0, at most 1", found=repr(sample)
         )
+    policy = policy_for(trust, os.fspath(path))
+    if policy is not None and not (names is None and sample is None):
+        raise UnsupportedError("signatures cover whole files", hint="Leave out `names` and `sample`, or `trust`")
     is_all = names is None and sample is None and variant is None
     with listing_cache(os.fspath(path)) as given, ExitStack() as opened:
         try:
@@ -76,4 +88,6 @@ def verify(
             checks = found.checks(OpenOptions(variant=variant, dangerous="record", engine=engine), names, opened)
         except (FormatError, IntegrityError) as error:
             checks = Checks(findings=[damage_of(error)])
+        if policy is not None:
+            checks = trusted_checks(checks, policy, given, opened)
         return run_checks(checks, str(given), sample=sample, seed=seed, progress=progress)

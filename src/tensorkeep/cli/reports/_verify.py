@@ -30,6 +30,8 @@ _ADVICE: Final = {
     "state": "Download or copy this file again; each tensor in it can still be read by its own name",
     "sha256": "Download or copy this file again",
     "file": "Download or copy this file again, or use an older checkpoint",
+    "signature": "Get it again from its publisher, or name the key that signed it, if you trust that",
+    "unsigned": "Remove it, or ask for a signature that names it",
     "stray": "Move it away if it is not needed: programs that choose files by name may load it",
 }
 

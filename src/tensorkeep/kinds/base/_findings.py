@@ -24,6 +24,8 @@ Kind = Literal[
     "state",
     "file",
     "stray",
+    "signature",
+    "unsigned",
 ]
 
 
@@ -35,7 +37,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         kind: What went wrong:
 
-            - `"missing"`: a shard does not exist.
+            - `"missing"`: a shard, or a signed file, does not exist.
             - `"truncated"`: a shard's size is not the one in the index.
             - `"header"`: a header or the index is damaged, or a single file is too damaged to open.
             - `"foreign"`: a shard is a whole file, but from another save.
@@ -48,6 +50,8 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
             - `"file"`: another file that was saved with the tensors has changed.
             - `"stray"`: the file is beside the checkpoint but not part of it: a shard that no index lists, or pickled
               weights. Not damage: it only misleads programs that load files by name.
+            - `"signature"`: nobody whom the policy trusts has signed this.
+            - `"unsigned"`: a file that no trusted signature names.
         message: The same in a sentence.
         shard: Name of the file.
         tensor: Name of the tensor, or None if the finding is about a whole file.

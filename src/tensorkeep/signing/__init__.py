@@ -1,0 +1,54 @@
+"""Signatures of checkpoints in the form of OpenSSF Model Signing, and the keys that make them.
+
+- `_keys`: private and public keys.
+- `_bundle`: the file of a signature. Pure.
+- `_statement`: what a signature says. Pure.
+- `_names`: names of signatures, and which files of a directory they cover.
+- `_files`: what is signed of each file.
+- `_sign`: `sign`.
+"""
+
+from tensorkeep.signing._bundle import Bundle, emit_bundle, parse_bundle, signed_bytes
+from tensorkeep.signing._files import header_of
+from tensorkeep.signing._keys import KEY_KINDS, KeyKind, PrivateKey, PublicKey
+from tensorkeep.signing._names import (
+    IGNORED,
+    USUAL,
+    covered_names,
+    files_below,
+    is_ignored,
+    is_signature,
+    read_signature,
+    signed_file_of,
+    stale_signatures,
+)
+from tensorkeep.signing._sign import Signed, sign
+from tensorkeep.signing._statement import ONLY_FILE, SignedFile, SignedHeader, Statement, parse_statement
+
+__all__ = [
+    "IGNORED",
+    "KEY_KINDS",
+    "ONLY_FILE",
+    "USUAL",
+    "Bundle",
+    "KeyKind",
+    "PrivateKey",
+    "PublicKey",
+    "Signed",
+    "SignedFile",
+    "SignedHeader",
+    "Statement",
+    "covered_names",
+    "emit_bundle",
+    "files_below",
+    "header_of",
+    "is_ignored",
+    "is_signature",
+    "parse_bundle",
+    "parse_statement",
+    "read_signature",
+    "sign",
+    "signed_bytes",
+    "signed_file_of",
+    "stale_signatures",
+]

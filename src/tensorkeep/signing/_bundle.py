@@ -1,0 +1,161 @@
+"""The file of a signature: a sigstore bundle, version 0.3, with a DSSE envelope. Pure.
+
+    {"mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
+     "verificationMaterial": {"publicKey": {"hint": "<SHA-256 of the public key>"}, "tlogEntries": []},
+     "dsseEnvelope": {"payload": "<base64>", "payloadType": "application/vnd.in-toto+json",
+                      "signatures": [{"sig": "<base64>", "keyid": ""}]}}
+
+What is signed is the payload with its type before it, so neither can be changed. Everything else in the file is
+believed only as far as the signature proves it: the hint says which key to try. A bundle with a certificate instead
+of a hint was signed without a key of its own; `_keyless` checks it.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from typing import Any, Final, NoReturn
+
+import msgspec
+
+from tensorkeep.errors import FormatError, LimitError
+from tensorkeep.limits import MAX_SIGNATURE_NBYTES
+
+MEDIA_TYPE: Final = "application/vnd.dev.sigstore.bundle.v0.3+json"
+PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
+
+
+class Bundle(msgspec.Struct, frozen=True):
+    """A signature that was parsed; nothing in it is proven yet.
+
+    Attributes:
+        text: The whole file.
+        payload: The signed bytes.
+        signature: The signature.
+        hint: Id of the key that made it, 64 hexadecimal digits; None if the bundle names none.
+        has_certificate: Whether it has a certificate instead of a key's id.
+    """
+
+    text: bytes
+    payload: bytes
+    signature: bytes
+    hint: str | None
+    has_certificate: bool
+
+
+class _Signature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    sig: str
+    keyid: str = ""
+
+
+class _Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    payload: str
+    payload_type: str
+    signatures: tuple[_Signature, ...]
+
+
+class _PublicKey(msgspec.Struct, frozen=True):
+    hint: str | None = None
+
+
+class _Material(msgspec.Struct, frozen=True, rename="camel"):
+    public_key: _PublicKey | None = None
+    certificate: Any = None
+    x509_certificate_chain: Any = None
+
+
+class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    media_type: str
+    verification_material: _Material
+    dsse_envelope: _Envelope
+
+
+def signed_bytes(payload: bytes) -> bytes:
+    """Return what a signature of a payload signs: the payload with its type, both with their lengths (DSSE, PAE)."""
+    return b"DSSEv1 %d %s %d %s" % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload), payload)
+
+
+def emit_bundle(payload: bytes, signature: bytes, hint: str) -> bytes:
+    """Return the text of a bundle."""
+    document = {
+        "mediaType": MEDIA_TYPE,
+        "verificationMaterial": {"publicKey": {"hint": hint}, "tlogEntries": []},
+        "dsseEnvelope": {
+            "payload": b64encode(payload).decode(),
+            "payloadType": PAYLOAD_TYPE,
+            "signatures": [{"sig": b64encode(signature).decode(), "keyid": ""}],
+        },
+    }
+    text = json.dumps(document).encode() + b"\n"
+    _check_size(text)
+    return text
+
+
+def parse_bundle(text: bytes, path: str) -> Bundle:
+    """Parse the text of a bundle; equal keys are refused, since two readers could see different ones."""
+    _check_size(text, path)
+    try:
+        document = msgspec.convert(strict_json(text), _Document)
+        envelope, material = document.dsse_envelope, document.verification_material
+        if document.media_type != MEDIA_TYPE:
+            _refuse(path, MEDIA_TYPE, repr(document.media_type))
+        if envelope.payload_type != PAYLOAD_TYPE:
+            _refuse(path, f"a payload of type {PAYLOAD_TYPE}", repr(envelope.payload_type))
+        if len(envelope.signatures) != 1:
+            _refuse(path, "exactly one signature in the envelope", str(len(envelope.signatures)))
+        payload, signature = _bytes_of(envelope.payload), _bytes_of(envelope.signatures[0].sig)
+    except FormatError as error:
+        raise error.with_fields(path=path) from None
+    except (ValueError, RecursionError) as error:  # of JSON, base64, UTF-8 and msgspec
+        _refuse(path, "a sigstore bundle, version 0.3, as JSON", str(error))
+    key, others = material.public_key, (material.certificate, material.x509_certificate_chain)
+    if (key is not None) + sum(other is not None for other in others) != 1:
+        _refuse(path, "a key's id or a certificate", "both or neither")
+    hint = (key.hint if key else None) or None
+    if envelope.signatures[0].keyid not in {"", hint}:
+        _refuse(path, f"the key id {hint}", repr(envelope.signatures[0].keyid))
+    return Bundle(text, payload, signature, hint, key is None)
+
+
+def strict_json(text: bytes) -> Any:
+    """Decode JSON; equal keys, NaN and infinity are errors."""
+    return _decode(text.decode())
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise FormatError("a key of the signature occurs twice")
+    return found
+
+
+def _no_number(text: str) -> NoReturn:
+    raise FormatError("a number of the signature is not valid JSON", found=text)
+
+
+_decode = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_constant=_no_number, parse_int=lambda text: int(text[:20])
+).decode
+"""Integers are cut: one may have a million digits, and none that is read has more than 19."""
+
+
+def _bytes_of(text: str) -> bytes:
+    """Decode base64 in its one canonical form."""
+    data = b64decode(text.encode(), validate=True)
+    if b64encode(data) != text.encode():
+        raise FormatError("a text of the signature is not canonical base64")
+    return data
+
+
+def _check_size(text: bytes, path: str | None = None) -> None:
+    if len(text) > MAX_SIGNATURE_NBYTES:
+        raise LimitError(
+            "the signature is too large",
+            path=path,
+            expected=f"at most {MAX_SIGNATURE_NBYTES:,} bytes",
+            found=f"{len(text):,}",
+        )
+
+
+def _refuse(path: str, expected: str, found: str) -> NoReturn:
+    raise FormatError("not a signature of a model", path=path, expected=expected, found=found)

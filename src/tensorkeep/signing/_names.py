@@ -1,0 +1,133 @@
+"""Names of signatures, and which files of a directory they cover."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Final
+
+from tensorkeep.errors import TensorkeepError, UnsupportedError, as_transport_error
+from tensorkeep.limits import MAX_SIGNATURE_NBYTES
+from tensorkeep.paths import is_inside
+from tensorkeep.signing._bundle import parse_bundle
+from tensorkeep.signing._statement import parse_statement
+from tensorkeep.transport import ByteRange, open_source
+
+SUFFIX: Final = ".sig"
+USUAL: Final = "model" + SUFFIX
+"""The signature of a directory; others beside it have longer names."""
+
+IGNORED: Final = (".git", ".gitattributes", ".github", ".gitignore", ".cache/huggingface")
+"""What other programs keep beside a model; model-signing leaves out all but the last, too."""
+
+_OURS: Final = ".tensorkeep-"
+"""Part of the names that running and killed saves of ours leave in a directory."""
+
+
+def is_signature(name: str) -> bool:
+    """Say whether a file of a directory is a signature by its name, so that no signature covers it."""
+    return name.endswith(SUFFIX) and "/" not in name
+
+
+def is_ignored(name: str, ignored: Iterable[str] = IGNORED) -> bool:
+    """Say whether a file is left out: it is in one of these directories, or is one of these files."""
+    return _OURS in name or any(name == other or name.startswith(f"{other}/") for other in ignored)
+
+
+def names_to_sign(directory: str, *, links: bool = False) -> list[str]:
+    """Return the relative names of all files that a signature of a directory covers."""
+    names = [name for name in files_below(directory, links=links) if not is_signature(name) and not is_ignored(name)]
+    for name in names:
+        if not is_inside(name):
+            raise UnsupportedError(
+                "a file's name does not mean the same file on every system",
+                path=os.path.join(directory, name),
+                hint="Rename or remove it before signing",
+            )
+    return names
+
+
+def files_below(directory: str, *, links: bool = False) -> Iterator[str]:
+    """Yield the relative name of each file below a directory, except what is ignored.
+
+    Links to files are followed if `links` is set; all others are errors.
+    """
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    with as_transport_error("could not read the directory", directory):
+        for parent, folders, names in os.walk(directory, onerror=fail):
+            inner = os.path.relpath(parent, directory)
+            base = "" if inner == os.curdir else f"{inner.replace(os.sep, '/')}/"
+            folders[:] = sorted(name for name in folders if not is_ignored(base + name))
+            for name in [name for name in folders if os.path.islink(os.path.join(parent, name))]:
+                _refuse_link(os.path.join(parent, name), "a link to a directory", "Replace it by that directory")
+            for name in sorted(names):
+                path = os.path.join(parent, name)
+                if os.path.islink(path) and not links and not is_ignored(base + name):
+                    _refuse_link(path, "a link to a file", "links=True (--links) follows links to files")
+                yield base + name
+
+
+def _refuse_link(path: str, found: str, hint: str) -> None:
+    raise UnsupportedError(
+        "a signature covers files, not symbolic links",
+        path=path,
+        expected="a file",
+        found=found,
+        hint=hint,
+    )
+
+
+def stale_signatures(directory: str, changed: Iterable[str]) -> list[str]:
+    """Return the signatures in a directory that name a file which changes: they will prove nothing afterwards.
+
+    What is not a signature of a model stays, whatever its name.
+    """
+    names = frozenset(changed)
+    try:
+        present = [name for name in sorted(os.listdir(directory or os.curdir)) if is_signature(name)]
+    except OSError:
+        return []
+    return [name for name in present if _covers(directory, name, names)]
+
+
+def _covers(directory: str, name: str, changed: frozenset[str]) -> bool:
+    with suppress(TensorkeepError, OSError):
+        covered = covered_names(read_signature(os.path.join(directory, name)), name)
+        return not changed.isdisjoint(covered)
+    return False
+
+
+def covered_names(text: bytes, name: str) -> frozenset[str]:
+    """Return the files that a signature names, proven or not.
+
+    Args:
+        text: The signature.
+        name: Its file name, which says what the signature of a single file is about.
+    """
+    files = parse_statement(parse_bundle(text, name).payload, name).files
+    return frozenset(files) if "." not in files else frozenset({signed_file_of(name)})
+
+
+def signed_file_of(name: str) -> str:
+    """Return the name of the single file that a signature is of: `w.safetensors` of `w.safetensors.1f2e3d4c.sig`."""
+    stem = name.removesuffix(SUFFIX)
+    before, _, key = stem.rpartition(".")
+    return before if before and len(key) == _ID_LENGTH and not set(key) - set("0123456789abcdef") else stem
+
+
+_ID_LENGTH: Final = 8
+
+
+def signature_names(base: str, key_id: str) -> tuple[str, str]:
+    """Return the usual name of a signature, and that of one by another key; `base` is `model` or a file name."""
+    return base + SUFFIX, f"{base}.{key_id[:_ID_LENGTH]}{SUFFIX}"
+
+
+def read_signature(path: str) -> bytes:
+    """Read the text of a signature."""
+    source = open_source(path, backend="pread")
+    return bytes(source.read(ByteRange(0, min(source.nbytes, MAX_SIGNATURE_NBYTES + 1))))

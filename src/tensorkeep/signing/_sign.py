@@ -1,0 +1,163 @@
+"""`sign`: sign a checkpoint, so that others can check who published it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+
+import msgspec
+
+from tensorkeep.errors import (
+    DestinationExistsError,
+    FormatError,
+    SourceMissingError,
+    TensorkeepError,
+    UnsupportedError,
+)
+from tensorkeep.layout import locate, stem_of_index
+from tensorkeep.signing._bundle import emit_bundle, parse_bundle, signed_bytes
+from tensorkeep.signing._files import Signable, signable
+from tensorkeep.signing._keys import PrivateKey
+from tensorkeep.signing._names import (
+    IGNORED,
+    SUFFIX,
+    is_signature,
+    names_to_sign,
+    read_signature,
+    signature_names,
+)
+from tensorkeep.signing._statement import ONLY_FILE, Statement, emit_statement
+from tensorkeep.transport import publish, refuse_url
+
+
+class Signed(msgspec.Struct, frozen=True):
+    """A signature that was made.
+
+    Attributes:
+        path: Its file.
+        signer: Id of the key, 64 hexadecimal digits, or the identity that signed.
+        n_files: Number of files that it covers.
+        n_recorded: Number of these whose SHA-256 was recorded in an index, so that they were not read.
+    """
+
+    path: str
+    signer: str
+    n_files: int
+    n_recorded: int = 0
+
+
+def sign(
+    path: str | os.PathLike[str],
+    key: PrivateKey | str | os.PathLike[str],
+    *,
+    password: str | bytes | None = None,
+    output: str | os.PathLike[str] | None = None,
+    links: bool = False,
+    rehash: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Signed:
+    """Sign a directory with all its files, or a single file.
+
+    The signature is a file of its own in the form of OpenSSF Model Signing: `model.sig` in the directory, or the
+    file's name with `.sig` at its end. Another key's signature is kept, and the new one has a part of its key's id
+    in its name. Verify with `tensorkeep.verify(path, trust=...)`, or `model_signing verify key`.
+
+    Args:
+        path: A directory or a file. Signatures in it, `.git` and `.cache/huggingface` are left out.
+        key: A private key, or the path of one.
+        password: The password of the file of the key.
+        output: Where the signature goes: by default beside what it signs.
+        links: Whether to follow symbolic links to files; otherwise they are an error.
+        rehash: Whether to read all files. By default, shards whose SHA-256 is in an index that matches its digest are
+            not read again, only their headers.
+        progress: Called with the bytes read so far and the total, by one thread at a time.
+
+    Returns:
+        Where the signature is, and what it covers.
+
+    Raises:
+        SourceMissingError: If there is nothing at the path.
+        IntegrityError: If an index or a header does not match its digest.
+        FormatError: If the key is none.
+        RefusedError: If the password is missing or wrong.
+        UnsupportedError: If the path is a URL or an index, a file's name is not portable, or there are links.
+        DestinationExistsError: If `output` exists and is not a signature.
+        MissingDependencyError: If `cryptography` is not installed.
+        TransportError: If a file cannot be read, or the signature cannot be written.
+
+    Examples:
+        >>> key = tensorkeep.signing.PrivateKey.generate()
+        >>> tensorkeep.save({"weight": numpy.eye(2)}, "w.safetensors")
+        >>> tensorkeep.signing.sign("w.safetensors", key).path
+        'w.safetensors.sig'
+    """
+    target = target_of(path)
+    signer = key if isinstance(key, PrivateKey) else PrivateKey.read(key, password)
+    destination = os.fsdecode(output) if output is not None else _destination(target, signer.public.id)
+    _refuse_replaced(destination)
+    found, payload = statement_of(target, destination, links=links, rehash=rehash, progress=progress)
+    signature = signer.sign(signed_bytes(payload))
+    _write(destination, emit_bundle(payload, signature, signer.public.id))
+    return Signed(destination, signer.public.id, len(found.files), found.n_recorded)
+
+
+def target_of(path: str | os.PathLike[str]) -> str:
+    """Return a path that can be signed; a save that was killed after its commit is finished first."""
+    target = os.fsdecode(path)
+    refuse_url(target, hint="Sign a local copy, and upload the signature with it")
+    if not os.path.exists(target):
+        raise SourceMissingError.at(target)
+    if os.path.isfile(target) and stem_of_index(os.path.basename(target)):
+        raise UnsupportedError(
+            "an index is signed with its shards", path=target, hint="Sign the directory of the index"
+        )
+    with suppress(TensorkeepError):  # directories without a checkpoint are signed as well
+        locate(target)
+    return target
+
+
+def statement_of(
+    target: str,
+    destination: str,
+    *,
+    links: bool,
+    rehash: bool,
+    progress: Callable[[int, int], None] | None,
+) -> tuple[Signable, bytes]:
+    """Return what is signed of a directory or file, and the text to sign."""
+    name = os.path.basename(os.path.realpath(target))
+    if not os.path.isdir(target):
+        directory, file = os.path.split(target)
+        found = signable(directory, [file], rehash=rehash, progress=progress)
+        found = msgspec.structs.replace(found, files={ONLY_FILE: found.files[file]})
+        return found, emit_statement(Statement(name, found.files))
+    names = names_to_sign(target, links=links)
+    if not names:
+        raise SourceMissingError("no files to sign in the directory", path=target)
+    found = signable(target, names, rehash=rehash, progress=progress)
+    others = sorted({other for other in os.listdir(target) if is_signature(other)} | {os.path.basename(destination)})
+    return found, emit_statement(Statement(name, found.files, (*IGNORED, *others), links))
+
+
+def _destination(target: str, key_id: str) -> str:
+    """Choose a name: the usual one unless another key's signature has it."""
+    is_directory = os.path.isdir(target)
+    folder, base = (target, "model") if is_directory else os.path.split(target)
+    usual, other = (os.path.join(folder, name) for name in signature_names(base, key_id))
+    if os.path.exists(usual):
+        with suppress(FormatError):
+            if parse_bundle(read_signature(usual), usual).hint == key_id:
+                return usual
+        return other
+    return usual
+
+
+def _refuse_replaced(destination: str) -> None:
+    if os.path.exists(destination) and not destination.endswith(SUFFIX):
+        raise DestinationExistsError("this file is not a signature", path=destination, expected=f"*{SUFFIX}")
+
+
+def _write(destination: str, text: bytes) -> None:
+    with publish(destination) as sink:
+        sink.write([text])

@@ -1,0 +1,24 @@
+"""Policies: whose signatures count, and what these prove about the files at a path.
+
+- `_patterns`: which paths and URLs a rule is about.
+- `_policy`: `Policy`, and its file.
+- `_proof`: what signatures say about files. Pure.
+- `_keyless`: signatures without keys.
+- `_prove`: finds and checks the signatures of what is at a path.
+"""
+
+from tensorkeep.trust._policy import VARIABLE, Identity, Policy, Rule, Trust, policy_for
+from tensorkeep.trust._proof import ALGORITHMS, Proof
+from tensorkeep.trust._prove import prove
+
+__all__ = [
+    "ALGORITHMS",
+    "VARIABLE",
+    "Identity",
+    "Policy",
+    "Proof",
+    "Rule",
+    "Trust",
+    "policy_for",
+    "prove",
+]

@@ -1,0 +1,231 @@
+"""`Policy`: whose signatures count, for which paths and URLs.
+
+A policy file is TOML:
+
+    [[rules]]
+    paths = ["hf://my-org/**", "/srv/models/**"]    # patterns; the first rule that matches decides
+    keys = ["keys/release.pub"]                     # relative to the policy file
+    identities = [{ identity = "release@example.com", issuer = "https://accounts.example.com" }]
+    signatures = 1           # how many of these keys and identities must have signed
+    digests = false          # whether each tensor must have a digest of its own
+    pickles = false          # whether formats made of pickles may be opened
+    formats = ["safetensors", "gguf"]
+    links = false            # whether signed files may be symbolic links, as in the cache of the Hub
+    partial = false          # whether `verify` accepts that signed files are missing
+    additions = false        # whether `verify` accepts files that nobody signed
+
+No policy is read from the directory of a checkpoint: whoever can change the one could change the other.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from typing import Any, Final
+
+import msgspec
+
+from tensorkeep.errors import FormatError, TrustError, as_transport_error
+from tensorkeep.limits import MAX_KEY_NBYTES
+from tensorkeep.signing import PublicKey
+from tensorkeep.transport import is_remote
+from tensorkeep.trust._patterns import EVERYTHING, absolute, is_matched, place_of
+
+VARIABLE: Final = "TENSORKEEP_TRUST"
+"""The environment variable that names the policy of every open without one."""
+
+_PICKLED: Final = frozenset({"pickles", "distributed"})
+"""Formats of which pickles are a part."""
+
+
+class Identity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Somebody who signs without a key of their own.
+
+    Attributes:
+        identity: Such as an email address, or the URL of a workflow.
+        issuer: The URL of who vouches for it.
+    """
+
+    identity: str
+    issuer: str
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """What a policy demands of some paths and URLs.
+
+    Attributes:
+        paths: Patterns of absolute paths and URLs; `*` does not cross `/`, `**` does.
+        keys: Keys whose signatures count.
+        identities: Identities whose signatures count.
+        signatures: How many different keys and identities must have signed each file; 0 if none.
+        digests: Whether each tensor must have a digest of its own.
+        pickles: Whether formats made of pickles may be opened.
+        formats: Names of formats that may be opened, such as `"safetensors"`; None for all.
+        links: Whether signed files may be symbolic links.
+        partial: Whether `verify` accepts that signed files are missing.
+        additions: Whether `verify` accepts files that nobody signed.
+    """
+
+    paths: tuple[str, ...] = (EVERYTHING,)
+    keys: tuple[PublicKey, ...] = ()
+    identities: tuple[Identity, ...] = ()
+    signatures: int = 1
+    digests: bool = False
+    pickles: bool = False
+    formats: tuple[str, ...] | None = None
+    links: bool = False
+    partial: bool = False
+    additions: bool = False
+
+    def __post_init__(self) -> None:
+        n_signers = len(set(self.keys)) + len(set(self.identities))
+        if not 0 <= self.signatures <= n_signers:
+            raise FormatError(
+                "a rule of the policy demands signatures that nobody can make",
+                expected="signatures = 0, or as many keys and identities",
+                found=f"{self.signatures} of {n_signers}",
+            )
+
+    def refuse_format(self, name: str, path: str | None) -> None:
+        """Refuse a format.
+
+        Args:
+            name: Its name.
+            path: What is of this format.
+
+        Raises:
+            TrustError: If the rule does not allow it.
+        """
+        if self.formats is not None and name not in self.formats:
+            raise TrustError(
+                "the policy does not allow this format",
+                path=path,
+                expected=" or ".join(self.formats) or "none",
+                found=name,
+            )
+        if name in _PICKLED and not self.pickles:
+            raise TrustError(
+                "the policy does not allow pickles",
+                path=path,
+                found=name,
+                hint="Convert it to safetensors, or set pickles = true in the policy",
+            )
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """Whose signatures count, for which paths and URLs; the first rule that matches decides.
+
+    Attributes:
+        rules: The rules.
+    """
+
+    rules: tuple[Rule, ...]
+
+    @classmethod
+    def of(cls, value: Trust) -> Policy:
+        """Return a policy, or read one.
+
+        Args:
+            value: A policy, the path of a policy (`.toml`), or the path of a public key, which must then have signed
+                everything.
+
+        Raises:
+            SourceMissingError: If there is no such file.
+            FormatError: If it is neither.
+            MissingDependencyError: If `cryptography` is not installed.
+        """
+        if isinstance(value, Policy):
+            return value
+        path = os.fsdecode(value)
+        return _read(path) if path.endswith(".toml") else cls((Rule(keys=(PublicKey.read(path),)),))
+
+    def rule_for(self, path: str) -> Rule:
+        """Return the rule that decides about a path or URL.
+
+        Args:
+            path: The path or URL.
+
+        Raises:
+            TrustError: If there is none.
+        """
+        place = place_of(path)
+        for rule in self.rules:
+            if any(is_matched(place, pattern) for pattern in rule.paths):
+                return rule
+        raise TrustError("no rule of the policy is about this place", path=path, found=place)
+
+
+Trust = Policy | str | os.PathLike[str]
+"""What the argument `trust` may be."""
+
+
+def policy_for(trust: Trust | None, path: str) -> Policy | None:
+    """Return the policy for opening a path: the given one, or that of the environment; None if there is none."""
+    chosen = trust if trust is not None else os.environ.get(VARIABLE) or None
+    if chosen is None:
+        return None
+    if not isinstance(chosen, Policy):
+        _refuse_inside(os.fsdecode(chosen), path)
+    return Policy.of(chosen)
+
+
+def _refuse_inside(policy: str, path: str) -> None:
+    """Refuse a policy that came with the checkpoint."""
+    if is_remote(policy):
+        raise TrustError("a policy is not read from a URL", path=policy, hint="Keep it in a local file")
+    if is_remote(path):
+        return
+    checkpoint = os.path.realpath(path)
+    folder = os.path.dirname(os.path.realpath(policy))
+    is_inside = (
+        os.path.commonpath([checkpoint, folder]) == checkpoint
+        if os.path.isdir(checkpoint)
+        else folder == os.path.dirname(checkpoint)
+    )
+    if is_inside:
+        raise TrustError(
+            "a policy or key is not read from the directory of the checkpoint",
+            path=policy,
+            hint="Keep it elsewhere: whoever can change the checkpoint could change it, too",
+        )
+
+
+class _Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A rule as text."""
+
+    paths: tuple[str, ...] = (EVERYTHING,)
+    keys: tuple[str, ...] = ()
+    identities: tuple[Identity, ...] = ()
+    signatures: int = 1
+    digests: bool = False
+    pickles: bool = False
+    formats: tuple[str, ...] | None = None
+    links: bool = False
+    partial: bool = False
+    additions: bool = False
+
+
+class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    rules: tuple[_Rule, ...]
+
+
+def _read(path: str) -> Policy:
+    with as_transport_error("could not read the policy", path), open(path, "rb") as file:
+        text = file.read(MAX_KEY_NBYTES + 1)
+    if len(text) > MAX_KEY_NBYTES:
+        raise FormatError("the policy is too large", path=path, expected=f"at most {MAX_KEY_NBYTES:,} bytes")
+    folder = os.path.dirname(os.path.realpath(path))
+    try:
+        document = msgspec.convert(tomllib.loads(text.decode()), _Document)
+        return Policy(tuple(_rule_of(rule, folder) for rule in document.rules))
+    except FormatError as error:
+        raise error.with_fields(path=error.path or path) from None
+    except (ValueError, RecursionError) as error:  # of TOML, UTF-8 and msgspec
+        raise FormatError("not a policy", path=path, found=str(error)) from None
+
+
+def _rule_of(rule: _Rule, folder: str) -> Rule:
+    members: dict[str, Any] = {name: getattr(rule, name) for name in _Rule.__struct_fields__}
+    members["paths"] = tuple(absolute(pattern, folder) for pattern in rule.paths)
+    members["keys"] = tuple(PublicKey.read(os.path.join(folder, os.path.expanduser(key))) for key in rule.keys)
+    return Rule(**members)
