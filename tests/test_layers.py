@@ -25,7 +25,20 @@ from tests.support.source import (
 LAYERS = (
     *("limits", "paths", "texts", "markup", "errors", "dtypes"),
     *("on_demand", "buffers", "parallel", "digests", "entries", "collector"),
-    *("transport", "formats", "arrays", "state", "tensors", "layout", "quantized", "deltas", "kinds", "scanner"),
+    *(
+        "transport",
+        "formats",
+        "arrays",
+        "state",
+        "tensors",
+        "layout",
+        "signing",
+        "trust",
+        "quantized",
+        "deltas",
+        "kinds",
+        "scanner",
+    ),
     *(
         "checkpoint",
         "measuring",

@@ -20,6 +20,7 @@
     tensorkeep.add_sha256(path)                    add the SHA-256 of each shard to the index
     tensorkeep.convert(source, destination)        convert a checkpoint of any kind to safetensors
     tensorkeep.export(source, target)              write a checkpoint of any kind as .npz or another format
+    tensorkeep.sign(path, key)                     sign a checkpoint; `open` and others with trust=... check it
     tensorkeep.scan(path)                          what a pickle would run if another program loaded it
     tensorkeep.remote(url)                         a URL with options for reading it, accepted wherever a path is
     tensorkeep.fetch(url, directory)               download a whole checkpoint, completely or not at all
@@ -38,6 +39,8 @@
     tensorkeep.state         nested data                        containers, numbers and text as nodes, and back
     tensorkeep.tensors       one file, where these three meet   lazy tensors, indexing, views, writing
     tensorkeep.layout        Which file stores what?            file names, shards, the index
+    tensorkeep.signing       Who published it?                  keys, signatures
+    tensorkeep.trust         Whose signatures count?            policies
     tensorkeep.kinds         What is at a path?                 one folder per kind of checkpoint
     tensorkeep.scanner       What would a file run?             every name in a pickle, and what it would do
     tensorkeep.checkpoint    many files as one                  saved, verified, compared and rewritten
@@ -105,10 +108,12 @@ if TYPE_CHECKING:
     from tensorkeep.pictures import Picture, show
     from tensorkeep.publishing import Push, push
     from tensorkeep.scanner import ScanFinding, ScannedFile, ScanReport, scan
+    from tensorkeep.signing import sign
     from tensorkeep.state import NamedData
     from tensorkeep.store import CheckpointStore
     from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView, combine, save, staging
     from tensorkeep.transport.remote import remote
+    from tensorkeep.trust import Policy
 
 __version__ = "0.1.0"
 
@@ -133,6 +138,7 @@ __all__ = [
     "PickleLimits",
     "PickleSet",
     "Picture",
+    "Policy",
     "Push",
     "SafetensorError",
     "SaveHandle",
@@ -176,6 +182,7 @@ __all__ = [
     "serialize",
     "serialize_file",
     "show",
+    "sign",
     "staging",
     "statistics",
     "verify",
@@ -202,10 +209,12 @@ _NAMES = {
     "pictures": "Picture show",
     "publishing": "Push push",
     "scanner": "ScanFinding ScanReport ScannedFile scan",
+    "signing": "sign",
     "state": "NamedData",
     "store": "CheckpointStore",
     "tensors": "LazyTensor LazyTensors TensorView combine save staging",
     "transport.remote": "remote",
+    "trust": "Policy",
 }
 """Each module, and the public names that it defines."""
 
@@ -243,6 +252,7 @@ _MODULES = (
     "sampling",
     "scanner",
     "server",
+    "signing",
     "state",
     "store",
     "tensorflow",
@@ -250,6 +260,7 @@ _MODULES = (
     "torch",
     "training",
     "transport",
+    "trust",
     "viewing",
 )
 """The public modules."""

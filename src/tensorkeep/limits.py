@@ -191,7 +191,7 @@ MAX_SIGNATURE_NBYTES: Final = 16 * 2**20
 """Bytes of a signature; about 50,000 files fit. Parsing takes up to 32 times its size."""
 
 MAX_SIGNATURES: Final = 16
-"""Signatures of one directory that are all read; if there are more, only those of the usual names are."""
+"""Signatures of one directory that are all read; if there are more, only the usual names count."""
 
 MAX_KEY_NBYTES: Final = 64 * 2**10
 """Bytes of a key or a policy; a key has a few hundred."""

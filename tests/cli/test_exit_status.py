@@ -42,12 +42,15 @@ MISSING: dict[str, list[str]] = {
     "fetch": ["http://127.0.0.1:1/missing", "out"],
     "push": ["missing", "memory://published"],
     "serve": ["missing"],
+    "keygen": ["missing/key.pem"],
+    "sign": ["missing", "--key", "missing"],
     "run": ["missing"],
 }
 UNREADABLE = {name: [word.replace("missing", "unreadable") for word in MISSING[name]] for name in MISSING}
 UNREADABLE["fetch"] = ["file:///unreadable", "out"]
 UNREADABLE["serve"] = ["whole.safetensors"]
 del UNREADABLE["run"]  # that is the program's own affair
+del UNREADABLE["keygen"], UNREADABLE["sign"]  # any file can be signed
 del UNREADABLE["scan"]  # reports on each file, and has status 2 too
 
 

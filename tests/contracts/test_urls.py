@@ -26,6 +26,7 @@ from tensorkeep.checkpoint import save_folder, verify_folder
 from tensorkeep.errors import TensorkeepError, UnsupportedError
 from tensorkeep.integrations import accelerate, distributed, lightning, skorch, transformers
 from tensorkeep.server import Server
+from tensorkeep.signing import PrivateKey, PublicKey
 from tensorkeep.viewing import Viewer
 from tests.support.integrations.skorch.nets import Layers, X, Y
 from tests.support.integrations.transformers.tiny_trainers import gpt2, trainer
@@ -37,6 +38,8 @@ MODULES = (
     "tensorkeep.numpy",
     "tensorkeep.jax",
     "tensorkeep.patches",
+    "tensorkeep.signing",
+    "tensorkeep.trust",
     "tensorkeep.server",
     "tensorkeep.viewing",
     *(
@@ -126,6 +129,13 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "tensorkeep.patches.undo": lambda url: tensorkeep.patches.undo(url, f"{url}.patch"),
     "tensorkeep.patches.Publisher": tensorkeep.patches.Publisher,
     "tensorkeep.patches.Update.apply_to": lambda url: tensorkeep.patches.Update(1, url, True).apply_to(f"{url}-next"),
+    "tensorkeep.sign": lambda url: tensorkeep.sign(url, PrivateKey.generate()),
+    "tensorkeep.signing.sign_keyless": tensorkeep.signing.sign_keyless,
+    "tensorkeep.signing.is_encrypted": tensorkeep.signing.is_encrypted,
+    "tensorkeep.signing.PrivateKey.read": PrivateKey.read,
+    "tensorkeep.signing.PrivateKey.write": lambda url: PrivateKey.generate().write(url),
+    "tensorkeep.signing.PublicKey.read": PublicKey.read,
+    "tensorkeep.Policy.of": tensorkeep.Policy.of,
     "tensorkeep.remote": lambda url: tensorkeep.remote("memory://m", cache_dir=url),
     "tensorkeep.open": lambda url: tensorkeep.open(url).close(),
     "tensorkeep.load": tensorkeep.load,
@@ -197,6 +207,9 @@ REFUSED = {
     "tensorkeep.add_sha256",
     "tensorkeep.fetch",
     "tensorkeep.push",
+    "tensorkeep.sign",
+    *(name for name in CALLS if name.startswith("tensorkeep.signing.")),
+    "tensorkeep.Policy.of",
     "tensorkeep.remote",
     "tensorkeep.checkpoint.save_folder",
     "tensorkeep.server.Server",

@@ -42,6 +42,7 @@ from tensorkeep.kinds.base import (
     Verification,
     file_kind,
     names_to_check,
+    policy_for,
     refuse,
 )
 
@@ -64,5 +65,6 @@ __all__ = [
     "Verification",
     "file_kind",
     "names_to_check",
+    "policy_for",
     "refuse",
 ]

@@ -6,11 +6,13 @@
 - `_names`: names of signatures, and which files of a directory they cover.
 - `_files`: what is signed of each file.
 - `_sign`: `sign`.
+- `_keyless`: `sign_keyless`.
 """
 
 from tensorkeep.signing._bundle import Bundle, emit_bundle, parse_bundle, signed_bytes
 from tensorkeep.signing._files import header_of
-from tensorkeep.signing._keys import KEY_KINDS, KeyKind, PrivateKey, PublicKey
+from tensorkeep.signing._keyless import sign_keyless
+from tensorkeep.signing._keys import KEY_KINDS, KeyKind, PrivateKey, PublicKey, is_encrypted
 from tensorkeep.signing._names import (
     IGNORED,
     USUAL,
@@ -42,12 +44,14 @@ __all__ = [
     "emit_bundle",
     "files_below",
     "header_of",
+    "is_encrypted",
     "is_ignored",
     "is_signature",
     "parse_bundle",
     "parse_statement",
     "read_signature",
     "sign",
+    "sign_keyless",
     "signed_bytes",
     "signed_file_of",
     "stale_signatures",

@@ -43,17 +43,7 @@ def signable(
     """Return what is signed of files in a directory.
 
     A SHA-256 that an index records is used again if the index matches its own digest, and the file has the size and
-    the header that the index records beside it.
-
-    Args:
-        directory: The directory.
-        names: Relative names.
-        rehash: Whether to read all files, whatever is recorded.
-        progress: Called with the bytes read so far and the total.
-
-    Raises:
-        IntegrityError: If an index or a header does not match its digest.
-        TransportError: If a file cannot be read.
+    the header that the index records beside it; not if `rehash` is set.
     """
     headers = {name: header for name in names if (header := header_of(os.path.join(directory, name)))}
     recorded = {} if rehash else dict(_recorded(directory, names, headers))

@@ -19,6 +19,7 @@ from tensorkeep.errors import (
     importing,
 )
 from tensorkeep.limits import MAX_KEY_NBYTES
+from tensorkeep.transport import refuse_url
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519
@@ -30,6 +31,7 @@ KEY_KINDS: Final[tuple[KeyKind, ...]] = ("ecdsa-p256", "ed25519")
 _CURVES: Final = {"secp256r1": "SHA256", "secp384r1": "SHA384", "secp521r1": "SHA512"}
 """Name of each curve to the hash that signatures with it use, as in model-signing."""
 
+_LOCAL: Final = "Keep keys in local files"
 _HOW_TO_UNLOCK: Final = "Give the password by a prompt, a file or an environment variable"
 
 
@@ -54,7 +56,7 @@ class PublicKey:
             path: The file.
 
         Raises:
-            SourceMissingError: If there is none.
+            SourceMissingError: If there is no such file.
             FormatError: If it has no public key, or has a private one.
             UnsupportedError: If the key is of another kind.
             MissingDependencyError: If `cryptography` is not installed.
@@ -175,13 +177,13 @@ class PrivateKey:
         with importing(cryptography="'tensorkeep[trust]'"):
             from cryptography.exceptions import UnsupportedAlgorithm
             from cryptography.hazmat.primitives.serialization import load_pem_private_key
-        is_encrypted = b"ENCRYPTED" in pem
-        if is_encrypted and not password:
+        is_locked = _needs_password(pem)
+        if is_locked and not password:
             raise RefusedError("the key is encrypted", path=shown, hint=_HOW_TO_UNLOCK)
         try:
-            key = load_pem_private_key(pem, _bytes_of(password) if password and is_encrypted else None)
+            key = load_pem_private_key(pem, _bytes_of(password) if password and is_locked else None)
         except (ValueError, TypeError, UnsupportedAlgorithm):
-            if is_encrypted:
+            if is_locked:
                 raise RefusedError("the key's password is wrong, or the file is damaged", path=shown) from None
             raise FormatError(
                 "not a private key", path=shown, expected="PEM, as `tensorkeep keygen` writes"
@@ -205,6 +207,7 @@ class PrivateKey:
         from cryptography.hazmat.primitives import serialization as formats
 
         private = os.fsdecode(path)
+        refuse_url(private, hint=_LOCAL)
         public = (private.removesuffix(".pem") if private.endswith(".pem") else private) + ".pub"
         for existing in filter(os.path.lexists, (private, public)):
             raise DestinationExistsError("the key exists already", path=existing, hint="Choose another name")
@@ -233,6 +236,22 @@ class PrivateKey:
         raise TypeError("a private key is not pickled")
 
 
+def is_encrypted(path: str | os.PathLike[str]) -> bool:
+    """Say whether the file of a private key needs a password.
+
+    Args:
+        path: The file.
+
+    Raises:
+        SourceMissingError: If there is no such file.
+    """
+    return _needs_password(_text_of(os.fsdecode(path)))
+
+
+def _needs_password(pem: bytes) -> bool:
+    return b"ENCRYPTED" in pem
+
+
 def _kind_of(key: object) -> str:
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
@@ -259,6 +278,7 @@ def _bytes_of(password: str | bytes) -> bytes:
 
 
 def _text_of(path: str) -> bytes:
+    refuse_url(path, hint=_LOCAL)
     with as_transport_error("could not read the key", path), open(path, "rb") as file:
         text = file.read(MAX_KEY_NBYTES + 1)
     if len(text) > MAX_KEY_NBYTES:

@@ -120,11 +120,13 @@ def signed_file_of(name: str) -> str:
 
 
 _ID_LENGTH: Final = 8
+_NO_KEY: Final = "0" * _ID_LENGTH
+"""In the name of a signature by an identity."""
 
 
-def signature_names(base: str, key_id: str) -> tuple[str, str]:
-    """Return the usual name of a signature, and that of one by another key; `base` is `model` or a file name."""
-    return base + SUFFIX, f"{base}.{key_id[:_ID_LENGTH]}{SUFFIX}"
+def signature_names(base: str, key_id: str | None) -> tuple[str, str]:
+    """Return the usual name of a signature, and the name of one by another signer; `base` is `model` or a file."""
+    return base + SUFFIX, f"{base}.{(key_id or _NO_KEY)[:_ID_LENGTH]}{SUFFIX}"
 
 
 def read_signature(path: str) -> bytes:

@@ -79,7 +79,7 @@ def sign(
     Raises:
         SourceMissingError: If there is nothing at the path.
         IntegrityError: If an index or a header does not match its digest.
-        FormatError: If the key is none.
+        FormatError: If the file has no private key.
         RefusedError: If the password is missing or wrong.
         UnsupportedError: If the path is a URL or an index, a file's name is not portable, or there are links.
         DestinationExistsError: If `output` exists and is not a signature.
@@ -94,11 +94,10 @@ def sign(
     """
     target = target_of(path)
     signer = key if isinstance(key, PrivateKey) else PrivateKey.read(key, password)
-    destination = os.fsdecode(output) if output is not None else _destination(target, signer.public.id)
-    _refuse_replaced(destination)
+    destination = destination_for(target, signer.public.id, output)
     found, payload = statement_of(target, destination, links=links, rehash=rehash, progress=progress)
     signature = signer.sign(signed_bytes(payload))
-    _write(destination, emit_bundle(payload, signature, signer.public.id))
+    write_signature(destination, emit_bundle(payload, signature, signer.public.id))
     return Signed(destination, signer.public.id, len(found.files), found.n_recorded)
 
 
@@ -140,24 +139,24 @@ def statement_of(
     return found, emit_statement(Statement(name, found.files, (*IGNORED, *others), links))
 
 
-def _destination(target: str, key_id: str) -> str:
-    """Choose a name: the usual one unless another key's signature has it."""
-    is_directory = os.path.isdir(target)
-    folder, base = (target, "model") if is_directory else os.path.split(target)
+def destination_for(target: str, key_id: str | None, output: str | os.PathLike[str] | None) -> str:
+    """Return where a signature goes: the usual name unless another key's signature has it; no id for identities."""
+    if output is not None:
+        chosen = os.fsdecode(output)
+        if os.path.exists(chosen) and not chosen.endswith(SUFFIX):
+            raise DestinationExistsError("this file is not a signature", path=chosen, expected=f"*{SUFFIX}")
+        return chosen
+    folder, base = (target, "model") if os.path.isdir(target) else os.path.split(target)
     usual, other = (os.path.join(folder, name) for name in signature_names(base, key_id))
-    if os.path.exists(usual):
-        with suppress(FormatError):
-            if parse_bundle(read_signature(usual), usual).hint == key_id:
-                return usual
-        return other
-    return usual
+    if not os.path.exists(usual):
+        return usual
+    with suppress(FormatError):
+        if parse_bundle(read_signature(usual), usual).hint == key_id:
+            return usual
+    return other
 
 
-def _refuse_replaced(destination: str) -> None:
-    if os.path.exists(destination) and not destination.endswith(SUFFIX):
-        raise DestinationExistsError("this file is not a signature", path=destination, expected=f"*{SUFFIX}")
-
-
-def _write(destination: str, text: bytes) -> None:
-    with publish(destination) as sink:
+def write_signature(path: str, text: bytes) -> None:
+    """Write a signature, completely or not at all."""
+    with publish(path) as sink:
         sink.write([text])

@@ -7,18 +7,17 @@
 - `_prove`: finds and checks the signatures of what is at a path.
 """
 
-from tensorkeep.trust._policy import VARIABLE, Identity, Policy, Rule, Trust, policy_for
+from tensorkeep.trust._policy import Identity, Policy, Rule, Trust, policy_outside
 from tensorkeep.trust._proof import ALGORITHMS, Proof
 from tensorkeep.trust._prove import prove
 
 __all__ = [
     "ALGORITHMS",
-    "VARIABLE",
     "Identity",
     "Policy",
     "Proof",
     "Rule",
     "Trust",
-    "policy_for",
+    "policy_outside",
     "prove",
 ]

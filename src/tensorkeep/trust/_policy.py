@@ -14,7 +14,7 @@ A policy file is TOML:
     partial = false          # whether `verify` accepts that signed files are missing
     additions = false        # whether `verify` accepts files that nobody signed
 
-No policy is read from the directory of a checkpoint: whoever can change the one could change the other.
+No policy is read from the directory of a checkpoint: who can change the one could change the other.
 """
 
 from __future__ import annotations
@@ -28,14 +28,12 @@ import msgspec
 from tensorkeep.errors import FormatError, TrustError, as_transport_error
 from tensorkeep.limits import MAX_KEY_NBYTES
 from tensorkeep.signing import PublicKey
-from tensorkeep.transport import is_remote
+from tensorkeep.transport import is_remote, refuse_url
 from tensorkeep.trust._patterns import EVERYTHING, absolute, is_matched, place_of
 
-VARIABLE: Final = "TENSORKEEP_TRUST"
-"""The environment variable that names the policy of every open without one."""
-
+_LOCAL: Final = "Keep policies in local files"
 _PICKLED: Final = frozenset({"pickles", "distributed"})
-"""Formats of which pickles are a part."""
+"""Formats that have pickles in them."""
 
 
 class Identity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -146,7 +144,7 @@ class Policy(msgspec.Struct, frozen=True):
             path: The path or URL.
 
         Raises:
-            TrustError: If there is none.
+            TrustError: If no rule does.
         """
         place = place_of(path)
         for rule in self.rules:
@@ -159,20 +157,16 @@ Trust = Policy | str | os.PathLike[str]
 """What the argument `trust` may be."""
 
 
-def policy_for(trust: Trust | None, path: str) -> Policy | None:
-    """Return the policy for opening a path: the given one, or that of the environment; None if there is none."""
-    chosen = trust if trust is not None else os.environ.get(VARIABLE) or None
-    if chosen is None:
-        return None
-    if not isinstance(chosen, Policy):
-        _refuse_inside(os.fsdecode(chosen), path)
-    return Policy.of(chosen)
+def policy_outside(trust: Trust, path: str | None) -> Policy:
+    """Return a policy, unless it would be read from the directory of the checkpoint at a path."""
+    if not isinstance(trust, Policy) and path is not None:
+        _refuse_inside(os.fsdecode(trust), path)
+    return Policy.of(trust)
 
 
 def _refuse_inside(policy: str, path: str) -> None:
     """Refuse a policy that came with the checkpoint."""
-    if is_remote(policy):
-        raise TrustError("a policy is not read from a URL", path=policy, hint="Keep it in a local file")
+    refuse_url(policy, hint=_LOCAL)
     if is_remote(path):
         return
     checkpoint = os.path.realpath(path)
@@ -186,7 +180,7 @@ def _refuse_inside(policy: str, path: str) -> None:
         raise TrustError(
             "a policy or key is not read from the directory of the checkpoint",
             path=policy,
-            hint="Keep it elsewhere: whoever can change the checkpoint could change it, too",
+            hint="Keep it elsewhere: who can change the checkpoint could change it, too",
         )
 
 
@@ -210,6 +204,7 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _read(path: str) -> Policy:
+    refuse_url(path, hint=_LOCAL)
     with as_transport_error("could not read the policy", path), open(path, "rb") as file:
         text = file.read(MAX_KEY_NBYTES + 1)
     if len(text) > MAX_KEY_NBYTES:

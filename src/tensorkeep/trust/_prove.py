@@ -42,6 +42,15 @@ def prove(rule: Rule, path: str) -> Proof | None:
     """Check the signatures of what is at a path, and return what they prove; None if the rule demands none.
 
     Signatures of others are ignored, and so are damaged ones, as long as there are enough good ones.
+
+    Args:
+        rule: What the policy demands there.
+        path: A path or URL.
+
+    Raises:
+        TrustError: If there are too few trusted signatures, or they contradict each other.
+        MissingDependencyError: If a library is missing that checks them.
+        TransportError: If the directory or a signature cannot be read.
     """
     if not rule.signatures:
         return None

@@ -38,6 +38,7 @@ def run_checks(
         nbytes_checked=sum(len(check.span) for check in checks if not _is_second(check)),
         n_sha256=n_sha256,
         n_others=found.n_others,
+        signers=found.signers,
     )
 
 

@@ -45,6 +45,7 @@ def trusted_checks(found: Checks, policy: Policy, path: str, opened: ExitStack) 
             *_unsigned(proof, rule, path, {check.file for check in found.checks}),
         ],
         n_unprotected=0 if is_whole else found.n_unprotected,
+        signers=proof.signers,
         n_others=sum(not any(check.tensor for check in checks.checks) for checks in signed),
     )
 
@@ -104,7 +105,7 @@ def _unsigned(proof: Proof, rule: Rule, path: str, read: set[str]) -> Iterator[F
 
 
 def _is_directory(path: str, name: str) -> bool:
-    """Whether a name in the listing of a server is that of a directory."""
+    """Whether a name in the listing of a server is a directory's."""
     return is_remote(path) and is_directory(join(path, name))
 
 

@@ -5,15 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final
 
 from tensorkeep.checkpoint.verifying._run import run_checks
-from tensorkeep.checkpoint.verifying._trusted import trusted_checks
 from tensorkeep.checkpoint.verifying._unopened import damage_of
 from tensorkeep.errors import FormatError, IntegrityError, SelectionError, UnsupportedError
-from tensorkeep.kinds import Checks, OpenOptions, Place, Verification
+from tensorkeep.kinds import Checks, OpenOptions, Place, Verification, policy_for
 from tensorkeep.kinds.registry import find_kind
+from tensorkeep.on_demand import imported
 from tensorkeep.transport import listing_cache
-from tensorkeep.trust import Trust, policy_for
+
+if TYPE_CHECKING:
+    from tensorkeep.trust import Trust
+
+_TRUSTED: Final = "tensorkeep.checkpoint.verifying._trusted:trusted_checks"
+"""Imported by name: most who verify ask for no signature."""
 
 
 def verify(
@@ -78,7 +84,7 @@ def verify(
         raise SelectionError(
             "`sample` must be a fraction of the bytes", expected="more than 0, at most 1", found=repr(sample)
         )
-    policy = policy_for(trust, os.fspath(path))
+    policy = policy_for(trust, path)
     if policy is not None and not (names is None and sample is None):
         raise UnsupportedError("signatures cover whole files", hint="Leave out `names` and `sample`, or `trust`")
     is_all = names is None and sample is None and variant is None
@@ -89,5 +95,5 @@ def verify(
         except (FormatError, IntegrityError) as error:
             checks = Checks(findings=[damage_of(error)])
         if policy is not None:
-            checks = trusted_checks(checks, policy, given, opened)
+            checks = imported(_TRUSTED)(checks, policy, given, opened)
         return run_checks(checks, str(given), sample=sample, seed=seed, progress=progress)

@@ -7,6 +7,7 @@
 - `merging/`: `merge average`, `merge ema` …, `lora add`, `lora extract`.
 - `stores/`: `list`, `prune`.
 - `sharing/`: `fetch`, `serve`.
+- `signing/`: `keygen`, `sign`.
 - `programs/`: `run`, `install-hook`, for programs that import safetensors.
 """
 

@@ -15,6 +15,7 @@ from tensorkeep.cli.commands.looking import inspect, slice_tensor, view
 from tensorkeep.cli.commands.merging import add_lora, average, dare, ema, extract_lora, slerp, task_arithmetic, ties
 from tensorkeep.cli.commands.programs import AS_TYPED, install_hook, run
 from tensorkeep.cli.commands.sharing import fetch, push, serve
+from tensorkeep.cli.commands.signing import keygen, sign
 from tensorkeep.cli.commands.stores import list_steps, prune
 from tensorkeep.cli.commands.writing import convert, edit, export, join, patch, reshard
 
@@ -60,6 +61,7 @@ GROUPS: Final[dict[str, list[Command]]] = {
     ],
     "Steps of a run": [Command("list", list_steps), Command("prune", prune)],
     "Other machines": [Command("fetch", fetch), Command("push", push), Command("serve", serve)],
+    "Sign": [Command("keygen", keygen), Command("sign", sign)],
     "Programs that import safetensors": [Command("run", run, AS_TYPED), Command("install-hook", install_hook)],
 }
 """Title of each group to its commands; names of two words are a command's own commands."""

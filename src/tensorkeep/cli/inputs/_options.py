@@ -53,6 +53,13 @@ Engine = Annotated[
     ),
 ]
 
+TrustedBy = Annotated[
+    str | None,
+    typer.Option(
+        "--trust", metavar="KEY", help="The public key, or the policy (.toml), that says whose signatures count."
+    ),
+]
+
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document, for programs.")]
 
 Select = Annotated[

@@ -70,6 +70,8 @@ class Verdict(msgspec.Struct, frozen=True):
         elif self.status == "whole":
             is_part = self.verification.n_checked < self.verification.n_tensors
             yield [("no damage" if is_part else "whole", "title"), (f": {_extent(self)}", "")]
+            if self.verification.signers:
+                yield [("signed by ", ""), (", ".join(self.verification.signers), "title")]
         else:
             yield from _unverifiable_lines(self)
 
@@ -86,6 +88,7 @@ class Verdict(msgspec.Struct, frozen=True):
             "nbytes_checked": done.nbytes_checked,
             "n_sha256": done.n_sha256,
             "n_others": done.n_others,
+            "signers": done.signers,
             "seconds": round(self.seconds, 3),
             "findings": map(_finding_members, done.findings),
         }

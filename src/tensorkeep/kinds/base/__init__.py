@@ -1,6 +1,7 @@
 """What every kind is made of.
 
 - `_options`: `OpenOptions` and `LoadOptions`.
+- `_trusting`: policies, imported only when somebody asks for one.
 - `_place`: `Place`, what is to be opened, inspected as little as possible.
 - `_findings`: `Finding` and `Verification`, what is wrong with a checkpoint.
 - `_checks`: `Check` and `Checks`, what can be verified.
@@ -29,6 +30,7 @@ from tensorkeep.kinds.base._opened import Opened
 from tensorkeep.kinds.base._options import LoadOptions, OpenOptions
 from tensorkeep.kinds.base._place import Place
 from tensorkeep.kinds.base._shared_bytes import SharedBytesFile
+from tensorkeep.kinds.base._trusting import policy_for
 from tensorkeep.kinds.base._weight_map import refuse_disagreement, refuse_missing_shards
 
 __all__ = [
@@ -56,6 +58,7 @@ __all__ = [
     "file_kind",
     "find_indexed",
     "names_to_check",
+    "policy_for",
     "refuse",
     "refuse_disagreement",
     "refuse_expansion",

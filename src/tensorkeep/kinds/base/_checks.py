@@ -46,6 +46,7 @@ class Checks(msgspec.Struct, frozen=True):
         n_files: Number of files that hold tensors.
         n_tensors: Number of all tensors in them, whether or not they were asked for.
         n_others: Number of other files that are checked too.
+        signers: Who signed this, as far as a policy trusts them: ids of keys, and identities.
     """
 
     checks: Sequence[Check] = ()
@@ -55,6 +56,7 @@ class Checks(msgspec.Struct, frozen=True):
     n_files: int = 0
     n_tensors: int = 0
     n_others: int = 0
+    signers: tuple[str, ...] = ()
 
 
 def names_to_check(names: Iterable[str], known: Iterable[str], path: str) -> list[str]:

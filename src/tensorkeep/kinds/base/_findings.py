@@ -91,7 +91,8 @@ class Verification(msgspec.Struct, frozen=True):
         n_unprotected: Number of tensors without a checksum.
         nbytes_checked: Bytes of the tensors that were checked.
         n_sha256: Number of shards compared with their SHA-256.
-        n_others: Number of other files that were compared with the directory's manifest.
+        n_others: Number of other files that were compared with the directory's manifest, or what was signed.
+        signers: Who signed it: ids of keys, and identities; only those whom the given policy trusts.
     """
 
     path: str
@@ -103,6 +104,7 @@ class Verification(msgspec.Struct, frozen=True):
     nbytes_checked: int
     n_sha256: int
     n_others: int = 0
+    signers: tuple[str, ...] = ()
 
     @property
     def is_damaged(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 import tensorkeep
-from tensorkeep.cli.inputs import AsJson, Engine, Target, Variant, share_of, tensor_names
+from tensorkeep.cli.inputs import AsJson, Engine, Target, TrustedBy, Variant, share_of, tensor_names
 from tensorkeep.cli.reports import Status, Verdict
 from tensorkeep.cli.terminal import progress_bar, show_result
 from tensorkeep.errors import FormatError, IntegrityError, SourceMissingError
@@ -33,6 +33,7 @@ def verify(
     as_json: AsJson = False,
     variant: Variant = None,
     engine: Engine = None,
+    trust: TrustedBy = None,
 ) -> int:
     """Check every byte of a checkpoint.
 
@@ -40,13 +41,15 @@ def verify(
     and headers are always checked completely: whether all shards exist, have the right size and belong to one save.
     Without options, every tensor is checked, and every shard with a recorded SHA-256.
 
+    With --trust, a trusted signature must cover every file, and each file must be the one that was signed.
+
     The exit status is 0 if everything is whole, 1 if anything is damaged, 2 if there is no answer: nothing is there,
     it is not a checkpoint or cannot be read, or it has no digests.
     """
     share = None if sample is None else share_of(sample)
     names = _chosen(path, patterns, variant, engine) if patterns else None
     with progress_bar("verifying") as progress:
-        verdict = _verdict(path, names, share, variant, engine, progress)
+        verdict = _verdict(path, names, share, variant, engine, trust, progress)
     show_result(verdict, as_json=as_json)
     return _EXIT_CODES[verdict.status]
 
@@ -67,11 +70,14 @@ def _verdict(
     share: float | None,
     variant: str | None,
     engine: str | None,
+    trust: str | None,
     progress: Callable[[int, int], None] | None,
 ) -> Verdict:
     verify = tensorkeep.verify  # which brings in what it needs, before the clock starts
     start = perf_counter()
-    verification = verify(path, names=names, sample=share, variant=variant, engine=engine, progress=progress)
+    verification = verify(
+        path, names=names, sample=share, variant=variant, engine=engine, trust=trust, progress=progress
+    )
     seconds = perf_counter() - start
     has_digests = verification.is_damaged or not verification.n_unprotected
     is_finished = has_digests or not tensorkeep.checkpoint.needs_conversion(path, variant)

@@ -1,0 +1,48 @@
+"""`tensorkeep keygen`: make a key to sign with."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import tensorkeep
+from tensorkeep.cli.commands.signing._password import PasswordFile, asked_password, known_password
+from tensorkeep.cli.inputs import AsJson
+from tensorkeep.cli.terminal import json_lines, show, show_text
+from tensorkeep.errors import RefusedError
+
+
+def keygen(
+    path: Annotated[
+        str,
+        typer.Argument(metavar="KEY", help="File of the private key, such as release.pem.", show_default=False),
+    ],
+    *,
+    kind: Annotated[
+        str,
+        typer.Option("--kind", metavar="KIND", help="ecdsa-p256, which every verifier knows, or ed25519."),
+    ] = "ecdsa-p256",
+    encrypt: Annotated[bool, typer.Option("--encrypt", help="Protect the private key with a password.")] = False,
+    password_file: PasswordFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key to sign checkpoints with.
+
+    The private key is readable only by you. The public key, in KEY.pub without `.pem`, is what others give to
+    `--trust`. No existing file is replaced.
+
+    With a password from a file or the environment, or with --encrypt, the private key is encrypted.
+    """
+    password = known_password(password_file)
+    if encrypt and not password:
+        password = asked_password(twice=True)
+        if not password:
+            raise RefusedError("there is no password to encrypt the key with", hint="Give --password-file")
+    private = tensorkeep.signing.PrivateKey.generate(kind)  # type: ignore[arg-type]
+    public = private.write(path, password)
+    if as_json:
+        members = {"private": path, "public": public, "id": private.public.id, "is_encrypted": bool(password)}
+        show_text(json_lines(members))
+    else:
+        show([[("private key ", ""), (path, "title")], [("public key ", ""), (public, "title")]])

@@ -1,0 +1,69 @@
+"""`tensorkeep sign`: sign a checkpoint."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import tensorkeep
+from tensorkeep.cli.commands.signing._password import PasswordFile, asked_password, known_password
+from tensorkeep.cli.inputs import AsJson
+from tensorkeep.cli.terminal import json_lines, progress_bar, show, show_text
+from tensorkeep.texts import counted
+
+
+def sign(
+    path: Annotated[
+        str,
+        typer.Argument(metavar="PATH", help="A directory, signed with all its files, or a file.", show_default=False),
+    ],
+    *,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="FILE", help="The private key, as `tensorkeep keygen` writes it.")
+    ] = None,
+    keyless: Annotated[
+        bool, typer.Option("--keyless", help="Sign by your identity, through Sigstore; needs a network.")
+    ] = False,
+    password_file: PasswordFile = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where the signature goes; by default model.sig."),
+    ] = None,
+    links: Annotated[bool, typer.Option("--links", help="Follow symbolic links to files.")] = False,
+    rehash: Annotated[
+        bool, typer.Option("--rehash", help="Read all files, even if an index has their SHA-256.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Sign a checkpoint, so that others can check who published it.
+
+    The signature is a file beside what it signs, in the form of OpenSSF Model Signing: `model.sig` in a directory,
+    FILE.sig for a file. Signatures of other keys stay. Others check it with `tensorkeep verify PATH --trust KEY.pub`,
+    or with `model_signing verify key`.
+    """
+    if (key is None) == (not keyless):
+        raise typer.BadParameter("give one of them", param_hint="'--key' or '--keyless'")
+    with progress_bar("hashing") as progress:
+        if key is None:
+            signed = tensorkeep.signing.sign_keyless(
+                path, output=output, links=links, rehash=rehash, progress=progress
+            )
+        else:
+            signed = tensorkeep.signing.sign(
+                path, _unlocked(key, password_file), output=output, links=links, rehash=rehash, progress=progress
+            )
+    if as_json:
+        members = {name: getattr(signed, name) for name in ("path", "signer", "n_files", "n_recorded")}
+        show_text(json_lines(members))
+    else:
+        read = f", {signed.n_recorded:,} of them by the SHA-256 in an index" if signed.n_recorded else ""
+        show([[(f"signed {counted(signed.n_files, 'file')}{read}: ", ""), (signed.path, "title")]])
+
+
+def _unlocked(key: str, password_file: str | None) -> tensorkeep.signing.PrivateKey:
+    """Read the key; ask for its password if it needs one that nothing else gives."""
+    password = known_password(password_file)
+    if password is None and tensorkeep.signing.is_encrypted(key):
+        password = asked_password()
+    return tensorkeep.signing.PrivateKey.read(key, password)

@@ -1,0 +1,60 @@
+"""`tensorkeep keygen`, `sign` and `verify --trust`."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tensorkeep.signing import PrivateKey, sign
+from tests.support.signing.checkpoints import save_checkpoint
+
+SECRET = "correct horse battery staple"
+
+
+@pytest.fixture
+def signed(tmp_path: Path) -> Path:
+    key = PrivateKey.generate()
+    key.write(tmp_path / "key.pem")
+    sign(save_checkpoint(tmp_path / "ckpt"), key)
+    return tmp_path / "ckpt"
+
+
+def test_the_password_comes_from_file_or_environment(tmp_path: Path, signed: Path, run: Any) -> None:
+    (tmp_path / "password").write_text(SECRET + "\n")
+    environment = os.environ | {"TENSORKEEP_KEY_PASSWORD": SECRET}
+
+    made = run("keygen", "new.pem", "--kind", "ed25519", "--password-file", "password", cwd=tmp_path)
+    by_file = run("sign", "ckpt", "--key", "new.pem", "--password-file", "password", cwd=tmp_path)
+    by_environment = run("sign", "ckpt", "--key", "new.pem", cwd=tmp_path, env=environment)
+    without = run("sign", "ckpt", "--key", "new.pem", cwd=tmp_path)
+    verified = run("verify", "ckpt", "--trust", "new.pub", cwd=tmp_path)
+
+    assert [done.returncode for done in (made, by_file, by_environment, without, verified)] == [0, 0, 0, 2, 0]
+    assert "encrypted" in without.stderr
+    assert "signed by" in verified.stdout
+    assert not any(SECRET in done.stdout + done.stderr for done in (made, by_file, by_environment, without, verified))
+
+
+def test_findings_and_signers_are_in_the_json(tmp_path: Path, signed: Path, run: Any) -> None:
+    whole = run("verify", "ckpt", "--trust", "key.pub", "--json", cwd=tmp_path)
+    (signed / "extra.json").write_text("{}")
+    damaged = run("verify", "ckpt", "--trust", "key.pub", "--json", cwd=tmp_path)
+
+    again = run("sign", "ckpt", "--key", "key.pem", "--json", cwd=tmp_path)
+    assert whole.returncode == 0
+    assert json.loads(whole.stdout)["signers"] == [json.loads(again.stdout)["signer"]]
+    assert damaged.returncode == 1
+    assert [finding["kind"] for finding in json.loads(damaged.stdout)["findings"]] == ["unsigned"]
+
+
+def test_a_key_in_the_checkpoint_is_refused(tmp_path: Path, signed: Path, run: Any) -> None:
+    (signed / "key.pub").write_bytes((tmp_path / "key.pub").read_bytes())
+
+    done = run("verify", "ckpt", "--trust", "ckpt/key.pub", cwd=tmp_path)
+
+    assert done.returncode == 2
+    assert "not read from the directory of the checkpoint" in done.stderr

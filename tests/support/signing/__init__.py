@@ -1,0 +1,1 @@
+"""Keys and signed checkpoints for tests, and forgeries of signatures."""
