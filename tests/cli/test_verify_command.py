@@ -167,6 +167,7 @@ def test_the_whole_json(capsys: pytest.CaptureFixture[str], checkpoint: Path) ->
         "nbytes_checked": 6 * 64 * 32 * 8,
         "n_sha256": 3,
         "n_others": 0,
+        "signers": [],
         "findings": [
             {
                 "kind": "stray",
