@@ -18,6 +18,7 @@
     tensorkeep.join(paths, directory)              put the tensors of several checkpoints into one
     tensorkeep.edit(path)                          rename tensors and change metadata in place
     tensorkeep.add_sha256(path)                    add the SHA-256 of each shard to the index
+    tensorkeep.add_block_digests(path)             let slices be checked without the rest
     tensorkeep.convert(source, destination)        convert a checkpoint of any kind to safetensors
     tensorkeep.export(source, target)              write a checkpoint of any kind as .npz or another format
     tensorkeep.sign(path, key)                     sign a checkpoint; `open` and others with trust=... check it
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
         Diff,
         SaveHandle,
         TensorDiff,
+        add_block_digests,
         add_sha256,
         diff,
         edit,
@@ -155,6 +157,7 @@ __all__ = [
     "Unknown",
     "Verification",
     "__version__",
+    "add_block_digests",
     "add_sha256",
     "check",
     "combine",
@@ -191,8 +194,8 @@ __all__ = [
 
 _NAMES = {
     "checking": "CheckFinding CheckReport check",
-    "checkpoint": "CheckpointWriter DataDiff Diff SaveHandle TensorDiff add_sha256 diff edit join load materialize "
-    "release_snapshots reshard save_async save_checkpoint verify writing",
+    "checkpoint": "CheckpointWriter DataDiff Diff SaveHandle TensorDiff add_block_digests add_sha256 diff edit join "
+    "load materialize release_snapshots reshard save_async save_checkpoint verify writing",
     "compat": "TensorSpec deserialize safe_open serialize serialize_file",
     "conversion": "Conversion convert",
     "errors": "SafetensorError StateError TensorkeepError",

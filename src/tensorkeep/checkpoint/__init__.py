@@ -41,6 +41,7 @@ from tensorkeep.checkpoint.read_plans import RankPlan, RankReads, StoredPart, pa
 from tensorkeep.checkpoint.rewriting import (
     Progress,
     RewriteOptions,
+    add_block_digests,
     add_sha256,
     check_replaced,
     concatenate,
@@ -127,6 +128,7 @@ __all__ = [
     "TensorDiff",
     "UploadSpec",
     "UploadedFile",
+    "add_block_digests",
     "add_sha256",
     "change_between",
     "check_replaced",

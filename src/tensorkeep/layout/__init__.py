@@ -11,6 +11,7 @@
 """
 
 from tensorkeep.layout._file_names import (
+    blocks_name,
     index_name,
     index_names,
     renamed_shard,
@@ -38,6 +39,7 @@ __all__ = [
     "ShardPlan",
     "ShardRecord",
     "TensorSize",
+    "blocks_name",
     "emit_index",
     "emit_manifest",
     "index_name",

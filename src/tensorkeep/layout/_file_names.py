@@ -32,6 +32,11 @@ def shard_name(base: str, number: int, n_shards: int, variant: str | None = None
     return f"{_stem(base, variant)}-{number:05d}-of-{n_shards:05d}.{_SUFFIX}"
 
 
+def blocks_name(file: str) -> str:
+    """Return the name of the file with the digests of the blocks of a file."""
+    return f"{file}.blocks"
+
+
 def index_name(base: str, variant: str | None = None) -> str:
     """Return the file name of an index."""
     _stem(base, variant)

@@ -4,7 +4,7 @@ It is the JSON text that transformers writes, byte for byte. Our additions are u
 other readers ignore them:
 
     "digest": "<64 hexadecimal digits>"     BLAKE3 of this text with these digits replaced by zeros
-    "shards": {file: {"header": "<64 hexadecimal digits>", "nbytes": …, "sha256": …}}
+    "shards": {file: {"header": "<64 hexadecimal digits>", "nbytes": …, "sha256": …, "blocks": …}}
     "splits": {tensor: [name of its first piece, …]}
     "state": "…"                            the structure of a saved state, as in the header of a single file
     "version": 1
@@ -27,6 +27,7 @@ import msgspec
 from tensorkeep.digests import NO_DIGEST, digest_of, digest_of_text_with
 from tensorkeep.errors import IndexFileError, IntegrityError, LimitError, TensorkeepError, UnsupportedError
 from tensorkeep.formats import SNIFF_NBYTES, sniff
+from tensorkeep.layout._file_names import blocks_name
 from tensorkeep.layout._pieces import pieces_in_order
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.paths import is_inside
@@ -48,11 +49,13 @@ class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         header: BLAKE3 of everything before the data, the length field included, as 64 hexadecimal digits.
         sha256: SHA-256 of the whole file, as 64 hexadecimal digits: its id in Git LFS and on the Hub. None if it was
             not computed.
+        blocks: Root of the digests of blocks in the file beside it. None if there is no such file.
     """
 
     nbytes: _Nbytes
     header: _Digest
     sha256: _Digest | None = None
+    blocks: _Digest | None = None
 
 
 class Index(msgspec.Struct, frozen=True):
@@ -89,6 +92,11 @@ class Index(msgspec.Struct, frozen=True):
     def files(self) -> tuple[str, ...]:
         """The files of `weight_map`, sorted, each once."""
         return tuple(sorted(set(self.weight_map.values())))
+
+    @property
+    def sidecars(self) -> tuple[str, ...]:
+        """The files beside those of `weight_map`, with the digests of their blocks."""
+        return tuple(blocks_name(file) for file, record in (self.shards or {}).items() if record.blocks is not None)
 
     def file_of_whole(self) -> Mapping[str, str]:
         """Return the file of each tensor; of one that is cut, the file of its first piece."""

@@ -66,6 +66,7 @@ from tensorkeep.tensors.readers import (
 )
 from tensorkeep.tensors.to_device import staging
 from tensorkeep.tensors.writing import (
+    BlockStream,
     Digesting,
     Elements,
     FileBody,
@@ -93,6 +94,7 @@ from tensorkeep.tensors.writing import (
 __all__ = [
     "AssembledReader",
     "Axis",
+    "BlockStream",
     "ChunkedReader",
     "Digesting",
     "Elements",

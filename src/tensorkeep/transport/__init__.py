@@ -5,6 +5,7 @@
 - `remote/`: where are the bytes, if not here? Objects of web servers, S3, Google Cloud Storage, Azure, the Hub and
   others.
 - `_paths`: paths and URLs alike.
+- `_block_proof`: digests of blocks from the file beside the data.
 - `_planning`: what reading some ranges costs.
 - `_sums`: checksums of bytes in a source.
 - `_open`: the source that fits what the caller has.
@@ -12,6 +13,7 @@
 """
 
 from tensorkeep.buffers import Buffer
+from tensorkeep.transport._block_proof import BlockProof
 from tensorkeep.transport._open import Openable, open_source
 from tensorkeep.transport._paths import (
     check_writable,
@@ -81,6 +83,7 @@ from tensorkeep.transport.system import get_xattr_note, host_tag, set_xattr_note
 __all__ = [
     "BACKENDS",
     "Backend",
+    "BlockProof",
     "Body",
     "Buffer",
     "ByteRange",

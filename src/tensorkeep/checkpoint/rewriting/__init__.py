@@ -7,8 +7,10 @@
 - `_in_place`: an existing checkpoint, held open for an edit.
 - `_edit`: names and metadata, changed without a copy of the data.
 - `_add_sha256`: the SHA-256 of every shard, written into the index.
+- `_add_block_digests`: the digests of blocks, written beside every shard.
 """
 
+from tensorkeep.checkpoint.rewriting._add_block_digests import add_block_digests
 from tensorkeep.checkpoint.rewriting._add_sha256 import add_sha256
 from tensorkeep.checkpoint.rewriting._edit import edit
 from tensorkeep.checkpoint.rewriting._existing import destination_exists, refuse_existing
@@ -28,6 +30,7 @@ from tensorkeep.parallel import Progress
 __all__ = [
     "Progress",
     "RewriteOptions",
+    "add_block_digests",
     "add_sha256",
     "check_replaced",
     "concatenate",

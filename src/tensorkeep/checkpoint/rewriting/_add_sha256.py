@@ -8,11 +8,10 @@ from typing import Final
 
 import msgspec
 
-from tensorkeep.checkpoint.rewriting._in_place import EditSession, edit_session
+from tensorkeep.checkpoint.rewriting._in_place import edit_session
 from tensorkeep.checkpoint.verifying import sha256_of
-from tensorkeep.errors import UnsupportedError
 from tensorkeep.kinds.safetensors import TensorFile
-from tensorkeep.layout import Index, ShardRecord, index_names, stem_of_weights
+from tensorkeep.layout import ShardRecord
 from tensorkeep.parallel import ProgressMeter, parallel_map
 
 _MAX_THREADS: Final = 8
@@ -46,35 +45,12 @@ def add_sha256(
         TransportError: If a file cannot be read, or the directory is not writable.
     """
     with edit_session(path, durable=durable) as session:
-        name = session.location.index or _new_index_name(session)
-        index = session.index or _index_of(session)
-        known = index.shards or {
-            file: ShardRecord(shard.source.nbytes, shard.header_digest()) for file, shard in session.shards.items()
-        }
-        records = _with_sums(known, session.shards, progress)
-        if records != index.shards:
+        name, index = session.index_to_write()
+        records = _with_sums(index.shards or {}, session.shards, progress)
+        if session.index is None or records != session.index.shards:
             session.stage_index(msgspec.structs.replace(index, shards=records), name)
             session.staging.commit(last=name)
     return {file: record.sha256 for file, record in records.items() if record.sha256 is not None}
-
-
-def _new_index_name(session: EditSession) -> str:
-    file = session.location.single or ""
-    stem = stem_of_weights(file)
-    if stem is None:
-        raise UnsupportedError(
-            "the file name allows no index",
-            path=session.tensors.path,
-            expected="a name such as model.safetensors, and not that of a shard",
-            found=file,
-        )
-    return index_names(stem)[0 if stem.rpartition(".")[2].isidentifier() else -1]
-
-
-def _index_of(session: EditSession) -> Index:
-    """Make the index of a single file."""
-    totals = {"total_parameters": session.tensors.n_elements, "total_size": session.tensors.nbytes}
-    return Index({name: file for file, shard in session.shards.items() for name in shard}, totals)
 
 
 def _with_sums(

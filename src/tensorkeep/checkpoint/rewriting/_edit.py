@@ -224,8 +224,11 @@ def _records(
     """Return the records, new ones for files that change, without a SHA-256, which was not computed."""
     if index.shards is None:
         return None
-    new = {file: ShardRecord(len(head) + shards[file].nbytes, digest_of(head).hex()) for file, head in heads.items()}
-    return {**index.shards, **new}
+    new = dict(index.shards)
+    for file, head in heads.items():
+        nbytes = len(head) + shards[file].nbytes
+        new[file] = ShardRecord(nbytes, digest_of(head).hex(), blocks=index.shards[file].blocks)
+    return new
 
 
 def _renamed_index(index: Index, edits: _Edits, records: dict[str, ShardRecord] | None) -> Index:

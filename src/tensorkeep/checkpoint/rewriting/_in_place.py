@@ -20,7 +20,16 @@ from tensorkeep.kinds.safetensors import (
     open_safetensors,
     read_index,
 )
-from tensorkeep.layout import Index, Location, emit_index, locate, stem_of_index
+from tensorkeep.layout import (
+    Index,
+    Location,
+    ShardRecord,
+    emit_index,
+    index_names,
+    locate,
+    stem_of_index,
+    stem_of_weights,
+)
 from tensorkeep.transport import Transaction, refuse_url, transaction
 
 _SUFFIX = ".safetensors"
@@ -50,6 +59,33 @@ class EditSession(msgspec.Struct, frozen=True):
     def shards(self) -> dict[str, TensorFile]:
         """File name to the open file."""
         return self.tensors.shards
+
+    def index_to_write(self) -> tuple[str, Index]:
+        """Return the name of the index and the index, with a record of each file; a single file gets one."""
+        name = self.location.index or self._new_index_name()
+        index = self.index or self._index_of_single()
+        if index.shards is None:
+            records = {
+                file: ShardRecord(each.source.nbytes, each.header_digest()) for file, each in self.shards.items()
+            }
+            index = msgspec.structs.replace(index, shards=records)
+        return name, index
+
+    def _new_index_name(self) -> str:
+        file = self.location.single or ""
+        stem = stem_of_weights(file)
+        if stem is None:
+            raise UnsupportedError(
+                "the file name allows no index",
+                path=self.tensors.path,
+                expected="a name such as model.safetensors, and not that of a shard",
+                found=file,
+            )
+        return index_names(stem)[0 if stem.rpartition(".")[2].isidentifier() else -1]
+
+    def _index_of_single(self) -> Index:
+        totals = {"total_parameters": self.tensors.n_elements, "total_size": self.tensors.nbytes}
+        return Index({name: file for file, shard in self.shards.items() for name in shard}, totals)
 
     def stage_index(self, index: Index, name: str) -> None:
         """Stage a new index."""

@@ -20,14 +20,15 @@ from tensorkeep.checkpoint.saving._options import SaveOptions
 from tensorkeep.checkpoint.saving._plan import SavePlan
 from tensorkeep.checkpoint.saving._removal import FileNames, OldFiles, exists
 from tensorkeep.checkpoint.saving._reuse import OlderFiles
-from tensorkeep.checkpoint.verifying import sha256_of
+from tensorkeep.checkpoint.verifying import sha256_of, tree_over
 from tensorkeep.digests import digest_of
+from tensorkeep.digests.blocks import BlockTree
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import SourceMissingError, as_transport_error
-from tensorkeep.kinds.safetensors import StrayShardWarning, strays_beside
-from tensorkeep.layout import ShardRecord, emit_index
+from tensorkeep.kinds.safetensors import StrayShardWarning, open_file, strays_beside
+from tensorkeep.layout import ShardRecord, blocks_name, emit_index
 from tensorkeep.parallel import ProgressMeter, parallel_map
-from tensorkeep.tensors import Sealing, sealed_head, write_file
+from tensorkeep.tensors import BlockStream, Sealing, sealed_head, write_file
 from tensorkeep.texts import listed
 from tensorkeep.transport import PartialFile, Reserved, Transaction, open_source, sync_directory, transaction
 
@@ -94,9 +95,13 @@ class DirectoryDestination:
     def stage(self, file: str, on_written: Callable[[int], None]) -> None:
         """Write a file into the staging directory, or link it to an equal file of an older checkpoint."""
         to_write = self._plan.files[file]
-        head = self._linked(file, to_write, on_written) or self._written(file, to_write, on_written)
+        head = self._linked(file, to_write, on_written)
+        if head is None:
+            head, tree = self._written(file, to_write, on_written)
+        else:
+            tree = tree_over(open_file(self._transaction.path_of(file))) if self._options.block_digests else None
         nbytes = len(head) + sum(tensor.nbytes for tensor in to_write.values())
-        self._records[file] = self._record(file, head, nbytes)
+        self._records[file] = self._record(file, head, nbytes, self._blocks_root(file, tree))
 
     def _linked(
         self, file: str, to_write: Mapping[str, TensorToWrite], on_written: Callable[[int], None]
@@ -111,16 +116,28 @@ class DirectoryDestination:
         is_done = self._transaction.link(file, same.source, same.head, on_written=on_written)
         return same.head if is_done else None
 
-    def _written(self, file: str, to_write: Mapping[str, TensorToWrite], on_written: Callable[[int], None]) -> bytes:
-        with self._transaction.file(file, on_written=on_written) as sink:
-            return write_file(
+    def _written(
+        self, file: str, to_write: Mapping[str, TensorToWrite], on_written: Callable[[int], None]
+    ) -> tuple[bytes, BlockTree | None]:
+        with self._transaction.file(file, on_written=on_written) as sink, BlockStream() as blocks:
+            head = write_file(
                 sink,
                 to_write,
                 self._plan.metadata,
                 state=self._state,
                 sealing=self._sealing,
                 arrangement=self._options.arrangement,
+                blocks=blocks if self._options.block_digests else None,
             )
+            return head, blocks.tree
+
+    def _blocks_root(self, file: str, tree: BlockTree | None) -> str | None:
+        """Write the file with the digests of blocks, and return its root."""
+        if tree is None:
+            return None
+        with self._transaction.file(blocks_name(file)) as sink:
+            sink.write([tree.file])
+        return tree.root.hex()
 
     @property
     def _sealing(self) -> Sealing:
@@ -131,9 +148,9 @@ class DirectoryDestination:
         """What the file itself says of the state: nothing where the index does."""
         return None if self._plan.index_file else self._plan.prepared.state
 
-    def _record(self, file: str, head: bytes, nbytes: int) -> ShardRecord:
+    def _record(self, file: str, head: bytes, nbytes: int, blocks: str | None = None) -> ShardRecord:
         sha256 = sha256_of(open_source(self._transaction.path_of(file))) if self._options.sha256 else None
-        return ShardRecord(nbytes, digest_of(head).hex(), sha256)
+        return ShardRecord(nbytes, digest_of(head).hex(), sha256, blocks)
 
     def reserve(self) -> Reservation:
         """Make every file at its final size, for several processes to fill."""
@@ -177,17 +194,19 @@ class DirectoryDestination:
     def commit(self) -> None:
         """Move the staged files to their places and remove the old ones."""
         with self._open:
-            index_file = self._plan.index_file
+            index_file, files = self._plan.index_file, list(self._plan.files)
             if index_file is not None:
+                index = self._plan.index(self._records)
+                files += index.sidecars
                 with self._transaction.file(index_file) as sink:
-                    sink.write([emit_index(self._plan.index(self._records))])
+                    sink.write([emit_index(index)])
             for name, content in (self._options.companions or {}).items():
                 with self._transaction.file(name) as sink:
                     sink.write([content])
             if self._options.before_commit is not None:
                 self._options.before_commit({file: self._transaction.path_of(file) for file in self._plan.files})
             names = FileNames.of_safetensors(self._options.stem)
-            commit_files(self._transaction, self._directory, list(self._plan.files), index_file, names)
+            commit_files(self._transaction, self._directory, files, index_file, names)
         warn_of_strays(self._directory, self._options.stem)
 
     def abandon(self) -> None:

@@ -24,6 +24,7 @@ class SaveOptions(msgspec.Struct, frozen=True, kw_only=True):
     variant: str | None = None
     metadata: Mapping[str, str] | None = None
     sha256: bool = False
+    block_digests: bool = False
     durable: bool = True
     progress: Callable[[int, int], None] | None = None
     align: int = ALIGNMENT_NBYTES
@@ -49,4 +50,4 @@ class SaveOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def needs_index(self) -> bool:
         """Whether even a single file gets an index, since only an index can hold what was asked for."""
-        return self.sha256 or self.index_metadata is not None
+        return self.sha256 or self.block_digests or self.index_metadata is not None

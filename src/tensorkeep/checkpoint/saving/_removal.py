@@ -19,7 +19,7 @@ import msgspec
 
 from tensorkeep.errors import FormatError, IntegrityError, RefusedError, SourceMissingError, as_transport_error
 from tensorkeep.kinds.safetensors import read_index
-from tensorkeep.layout import Index, index_names, stem_of_index, weights_name
+from tensorkeep.layout import Index, blocks_name, index_names, stem_of_index, weights_name
 from tensorkeep.paths import is_plain_name
 
 _SAFETENSORS: Final = (".safetensors",)
@@ -97,9 +97,14 @@ def exists(directory: str, name: str) -> bool:
 
 
 def shards_in(index: Index | None, suffixes: tuple[str, ...] = _SAFETENSORS) -> frozenset[str]:
-    """Return the shards that an index lists, without names that lead out of the directory or end otherwise."""
-    files = index.weight_map.values() if index is not None else ()
-    return frozenset(name for name in files if name.endswith(suffixes) and is_plain_name(name))
+    """Return the shards that an index lists, without names that lead out of the directory or end otherwise.
+
+    With them come the files that have the digests of their blocks.
+    """
+    if index is None:
+        return frozenset()
+    shards = {name for name in index.weight_map.values() if name.endswith(suffixes) and is_plain_name(name)}
+    return frozenset(shards | {blocks_name(name) for name in shards}.intersection(index.sidecars))
 
 
 def _index_at(directory: str, name: str) -> Index | None:

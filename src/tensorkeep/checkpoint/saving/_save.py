@@ -29,6 +29,7 @@ def save_checkpoint(
     metadata: Mapping[str, str] | None = None,
     ties: Ties = "share",
     sha256: bool = False,
+    block_digests: bool = False,
     durable: bool = True,
     progress: Callable[[int, int], None] | None = None,
     index_metadata: Mapping[str, Any] | None = None,
@@ -62,6 +63,9 @@ def save_checkpoint(
             on its own, `"error"` raises.
         sha256: Whether the index gets the SHA-256 of each shard, by which Git LFS and the Hub know a file. This takes
             about three times as long as all other digests. A single file gets an index too.
+        block_digests: Whether each shard gets a file beside it with the digests of its blocks of 64 KiB, a 2,000th
+            of its size: with them, `open(verify=True)` checks slices without reading their whole tensors, remotely
+            too. A single file gets an index too.
         durable: Whether to wait until everything is on the disk (fsync), so that not even a power cut loses it.
         progress: Called with the bytes written so far and the total, every few MiB, by one thread at a time. An
             exception from it ends the save and leaves the directory as it was.
@@ -105,6 +109,7 @@ def save_checkpoint(
         variant=variant,
         metadata=metadata,
         sha256=sha256,
+        block_digests=block_digests,
         durable=durable,
         progress=progress,
         index_metadata=index_metadata,

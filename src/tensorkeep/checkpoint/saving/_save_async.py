@@ -39,6 +39,7 @@ class SaveArguments(TypedDict, total=False):
     base_name: str
     variant: str | None
     sha256: bool
+    block_digests: bool
     index_metadata: Mapping[str, Any] | None
     before_commit: Callable[[Mapping[str, str]], None] | None
     reuse: Checkpoint | TensorFile | None

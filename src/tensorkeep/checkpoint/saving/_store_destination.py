@@ -10,7 +10,7 @@ A checkpoint of one file without an index is one object, whose write is the comm
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -29,7 +29,7 @@ from tensorkeep.errors import (
     TransportError,
     UnsupportedError,
 )
-from tensorkeep.layout import Index, emit_index, index_names, parse_index
+from tensorkeep.layout import Index, blocks_name, emit_index, index_names, parse_index
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.tensors import FileBody, Sealing, file_body
 from tensorkeep.transport import ByteRange, RemotePath, Version
@@ -78,7 +78,14 @@ class StoreDestination:
             token = secrets.token_hex(4)
             metadata, sha256 = self._plan.metadata, self._options.sha256
             self._spec = UploadSpec(
-                self._options.stem, token, index_file, metadata, sha256, existing or {}, self._options.arrangement
+                self._options.stem,
+                token,
+                index_file,
+                metadata,
+                sha256,
+                existing or {},
+                self._options.arrangement,
+                self._options.block_digests,
             )
 
     @property
@@ -124,15 +131,16 @@ class StoreDestination:
         try:
             self._show_staged(names)
             index = self._plan.index({file: uploaded.record for file, uploaded in self._uploaded.items()})
-            text = emit_index(index.renamed(names))
+            index = index.renamed(names)
+            text = emit_index(index)
             is_switching = True
             self._directory.joined(spec.index_file).swap(text, before)
         except BaseException as error:
             if not is_switching or isinstance(error, _NOT_COMMITTED):
-                self._take_back(names.values())
+                self._take_back(_with_sidecars(names.values(), spec))
             raise
         # Only now: until the index is replaced, readers of the old checkpoint need its files.
-        self._remove_old(new=[spec.index_file, *names.values()])
+        self._remove_old(new=[spec.index_file, *index.files, *index.sidecars])
 
     def _show_staged(self, names: Mapping[str, str]) -> None:
         if self._options.before_commit is not None:
@@ -142,7 +150,8 @@ class StoreDestination:
         """Remove everything that any process sent, or may have sent."""
         spec, self._spec = self._spec, None
         if spec is not None:
-            remove_objects(self._directory, [spec.name_of(file) for file in self._plan.files])
+            names = [spec.name_of(file) for file in self._plan.files]
+            remove_objects(self._directory, _with_sidecars(names, spec))
 
     def _take_back(self, names: Iterable[str]) -> None:
         """Remove what was sent, except files that were there before or that the present index names.
@@ -162,8 +171,12 @@ class StoreDestination:
             ) from None
 
 
+def _with_sidecars(names: Collection[str], spec: UploadSpec) -> list[str]:
+    return [*names, *(map(blocks_name, names) if spec.block_digests else ())]
+
+
 def _files_of(existing: ExistingIndex | None) -> set[str]:
-    return set(existing.index.files) if existing and existing.index else set()
+    return {*existing.index.files, *existing.index.sidecars} if existing and existing.index else set()
 
 
 def existing_index(directory: RemotePath, names: Iterable[str]) -> ExistingIndex | None:

@@ -18,10 +18,10 @@ from tensorkeep.arrays import TensorToWrite
 from tensorkeep.digests import digest_of
 from tensorkeep.errors import TensorkeepError, TransportError
 from tensorkeep.formats.safetensors import Arrangement
-from tensorkeep.layout import ShardRecord
+from tensorkeep.layout import ShardRecord, blocks_name
 from tensorkeep.parallel import ProgressMeter, parallel_map
-from tensorkeep.tensors import FileBody, Sealing, file_body
-from tensorkeep.transport import RemotePath
+from tensorkeep.tensors import BlockStream, FileBody, Sealing, file_body
+from tensorkeep.transport import Body, RemotePath
 
 _NUMBER: Final = re.compile(r"-[0-9]{5,}-of-[0-9]{5,}\.safetensors$")
 _N_REMOVED_AT_ONCE: Final = 8
@@ -50,6 +50,7 @@ class UploadSpec(msgspec.Struct, frozen=True):
         sha256: Whether the index gets the SHA-256 of each file.
         existing: Files of the checkpoint being replaced, with their records.
         arrangement: Where tensors go in a file.
+        block_digests: Whether each file gets one with the digests of its blocks.
     """
 
     stem: str
@@ -59,6 +60,7 @@ class UploadSpec(msgspec.Struct, frozen=True):
     sha256: bool
     existing: dict[str, ShardRecord]
     arrangement: Arrangement
+    block_digests: bool = False
 
     def name_of(self, file: str) -> str:
         """Return the name that a file of the plan gets in the store."""
@@ -79,9 +81,20 @@ class UploadSpec(msgspec.Struct, frozen=True):
     ) -> UploadedFile:
         """Send a file, unless the old checkpoint has one with the same bytes."""
         sealing = Sealing(index=self.index_file)
-        body = file_body(to_write, self.metadata, sealing=sealing, arrangement=self.arrangement)
-        record = ShardRecord(body.nbytes, digest_of(body.head).hex(), _sha256(body) if self.sha256 else None)
+        with BlockStream() as blocks:
+            taking = blocks if self.block_digests else None
+            body = file_body(to_write, self.metadata, sealing=sealing, arrangement=self.arrangement, blocks=taking)
+            tree = blocks.tree
+        record = ShardRecord(
+            body.nbytes,
+            digest_of(body.head).hex(),
+            _sha256(body) if self.sha256 else None,
+            tree.root.hex() if tree is not None else None,
+        )
         same = self._existing_like(directory, record)
+        if tree is not None:
+            content = tree.file
+            directory.joined(blocks_name(same or self.name_of(file))).put(Body(len(content), lambda: [content]))
         if same is not None:
             on_written(body.nbytes)
             return UploadedFile(same, record)

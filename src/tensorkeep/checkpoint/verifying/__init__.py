@@ -1,6 +1,7 @@
 """Verification: is every byte the one that was saved?
 
 - `_sums`: checksums of bytes in a source.
+- `_block_trees`: the digests of the blocks of a file.
 - `_run`: runs the checks that a kind lists.
 - `_unopened`: files too damaged to open.
 - `_folder`: `verify_folder`, for a directory with a manifest.
@@ -8,6 +9,7 @@
 - `_verify`: `verify`, for whatever is at a path.
 """
 
+from tensorkeep.checkpoint.verifying._block_trees import tree_over
 from tensorkeep.checkpoint.verifying._folder import verify_folder
 from tensorkeep.checkpoint.verifying._run import find_damage, run_checks
 from tensorkeep.checkpoint.verifying._sums import digest_of_file, sha256_of
@@ -18,6 +20,7 @@ __all__ = [
     "find_damage",
     "run_checks",
     "sha256_of",
+    "tree_over",
     "verify",
     "verify_folder",
 ]

@@ -27,6 +27,7 @@ PAGE_LENGTH: Final = FAN_OUT
 """Digests of blocks that are checked together."""
 
 _VERSION: Final = 1
+_NO_ROOT: Final = bytes(DIGEST_NBYTES)
 _PAGE_NBYTES: Final = FAN_OUT * DIGEST_NBYTES
 
 
@@ -88,15 +89,15 @@ def check_page(page: Buffer, number: int, parents: bytes) -> None:
 
 
 def root_of(file: bytes) -> bytes:
-    """Return the root of a file that is consistent in itself; of any other, something that is no root."""
+    """Return the root of a file that is consistent in itself; of any other, zeros."""
     if len(file) < len(_head(0, bytes(DIGEST_NBYTES))):
-        return b""
+        return _NO_ROOT
     data_nbytes = int.from_bytes(file[40:48], "little")
     shape = TreeShape(min(data_nbytes, len(file) * BLOCK_NBYTES))
     if shape.nbytes != len(file):
-        return b""
+        return _NO_ROOT
     tree = tree_of(file[shape.blocks_start :], shape.data_nbytes, file[48:80])
-    return tree.root if tree.file == file else b""
+    return tree.root if tree.file == file else _NO_ROOT
 
 
 def _head(data_nbytes: int, binding: bytes) -> bytes:

@@ -11,6 +11,7 @@
 - `_strays`: files beside a checkpoint that look like parts of it but are not.
 - `_consistent_read`: reads a checkpoint that a save may replace during the read.
 - `_checkpoint`: `Checkpoint`, the tensors of all shards as one mapping.
+- `_blocks`: the file with the digests of blocks.
 - `_digests`: tensor digests and the SHA-256 of shards, as checks.
 - `_verify`: the checks of files, even if they are too damaged to open.
 - `_kind`: the record of this kind.

@@ -9,6 +9,7 @@ from tensorkeep.digests import BLAKE3, SHA256
 from tensorkeep.entries import TensorEntry
 from tensorkeep.formats.safetensors import Alias, Seal
 from tensorkeep.kinds.base import Check, Checks, Finding, names_to_check
+from tensorkeep.kinds.safetensors._blocks import BlocksFile
 from tensorkeep.layout import Index
 from tensorkeep.transport import ByteRange, ByteSource
 
@@ -22,6 +23,10 @@ class SealedFile(Protocol):
     def seal(self) -> Seal | None: ...
     @property
     def source(self) -> ByteSource: ...
+    @property
+    def blocks(self) -> BlocksFile | None: ...
+    @property
+    def nbytes(self) -> int: ...
     def span_of(self, name: str) -> ByteRange: ...
 
 
@@ -40,12 +45,18 @@ def digest_checks(
     without = {shard: n for shard, n in chosen.items() if n and files[shard].seal is None}
     # The SHA-256 of a whole file is what protects its tensors if they have no digests of their own
     whole = [shard for shard in hashes if names is None or shard in without]
+    trees = list(_of_blocks(files)) if names is None else []
     return Checks(
-        [*_of_tensors(files, wanted), *(_of_file(shard, files, hashes, without.get(shard, 0)) for shard in whole)],
+        [
+            *_of_tensors(files, wanted),
+            *trees,
+            *(_of_file(shard, files, hashes, without.get(shard, 0)) for shard in whole),
+        ],
         findings,
         n_unprotected=sum(n for shard, n in without.items() if shard not in hashes),
         n_files=1 if index is None else len(index.files),
         n_tensors=sum(len(file.entries) for file in files.values()),
+        n_others=len(trees),
     )
 
 
@@ -75,6 +86,12 @@ def _of_tensors(files: Mapping[str, SealedFile], wanted: set[str] | None) -> Ite
         for name, digest in zip(file.entries, digests, strict=False):
             if wanted is None or name in wanted:
                 yield Check(shard, name, file.source, file.span_of(name), BLAKE3, digest)
+
+
+def _of_blocks(files: Mapping[str, SealedFile]) -> Iterator[Check]:
+    for file in files.values():
+        if file.blocks is not None:
+            yield from file.blocks.checks(file.nbytes)
 
 
 def _recorded_sha256(files: Mapping[str, SealedFile], index: Index | None) -> dict[str, bytes]:

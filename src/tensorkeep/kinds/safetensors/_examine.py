@@ -24,8 +24,9 @@ from tensorkeep.errors import (
 )
 from tensorkeep.formats import SNIFF_NBYTES, sniff
 from tensorkeep.kinds.base import Finding, OpenOptions
+from tensorkeep.kinds.safetensors._blocks import BlocksFile
 from tensorkeep.kinds.safetensors._file import TensorFile, file_over
-from tensorkeep.layout import Index, Location, ShardRecord, parse_index
+from tensorkeep.layout import Index, Location, ShardRecord, blocks_name, parse_index
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.parallel import ProgressMeter, parallel_map
 from tensorkeep.transport import ByteRange, ByteSource, JoinedSource, MemorySource, is_remote, open_source
@@ -95,7 +96,9 @@ def _open_shard(
         source = open_source(location.path_of(name), backend=options.backend)
         if record is not None and source.nbytes != record.nbytes:
             return _size_finding(source, name, record)
-        return _shard_over(source, location, name, options, hashes=record is not None)
+        root = record.blocks if record is not None else None
+        blocks = None if root is None else BlocksFile(location.path_of(blocks_name(name)), bytes.fromhex(root))
+        return _shard_over(source, location, name, options, hashes=record is not None, blocks=blocks)
     except (SourceMissingError, FileNotFoundError):
         return Finding("missing", "the shard is missing", name)
     except HeaderError as error:
@@ -114,13 +117,19 @@ def open_shard(location: Location, name: str, options: OpenOptions) -> TensorFil
 
 
 def _shard_over(
-    source: ByteSource, location: Location, name: str, options: OpenOptions, *, hashes: bool = False
+    source: ByteSource,
+    location: Location,
+    name: str,
+    options: OpenOptions,
+    *,
+    hashes: bool = False,
+    blocks: BlocksFile | None = None,
 ) -> TensorFile:
     head = location.pending.head_of(name) if location.pending else None
     if head is not None:
         rest = ByteRange(len(head), source.nbytes)
         source = JoinedSource([(MemorySource(head), ByteRange(0, len(head))), (source, rest)], source.name)
-    return file_over(source, options, hashes=hashes)
+    return file_over(source, options, hashes=hashes, blocks=blocks)
 
 
 def _size_finding(source: ByteSource, name: str, record: ShardRecord) -> Finding:

@@ -27,12 +27,13 @@ from tensorkeep.formats.safetensors import (
 )
 from tensorkeep.kinds.base import Checks, LoadOptions, OpenOptions
 from tensorkeep.kinds.safetensors._aliases import names_of, sharing_of
+from tensorkeep.kinds.safetensors._blocks import BlocksFile
 from tensorkeep.kinds.safetensors._digests import digest_checks
 from tensorkeep.kinds.safetensors._saved import SavedTensors
 from tensorkeep.parallel import Progress
 from tensorkeep.tensors import LazyTensor, TensorReader
 from tensorkeep.texts import counted
-from tensorkeep.transport import Backend, ByteRange, ByteSource, Openable, VerifyingSource, open_source
+from tensorkeep.transport import Backend, BlockProof, ByteRange, ByteSource, Openable, VerifyingSource, open_source
 
 _USUAL: Final = OpenOptions()
 
@@ -45,9 +46,15 @@ class TensorFile(SavedTensors[ArrayT]):
     """
 
     def __init__(
-        self, header: Header, reader: TensorReader, seal: Seal | None = None, head_digest: bytes | None = None
+        self,
+        header: Header,
+        reader: TensorReader,
+        seal: Seal | None = None,
+        head_digest: bytes | None = None,
+        blocks: BlocksFile | None = None,
     ) -> None:
         self._header = header
+        self._blocks = blocks
         self._head_digest = head_digest
         self._reader = reader
         self._seal = seal
@@ -64,6 +71,11 @@ class TensorFile(SavedTensors[ArrayT]):
     def seal(self) -> Seal | None:
         """The digests in the header, as text; None if it has none, or the file was opened with `check=False`."""
         return self._seal
+
+    @property
+    def blocks(self) -> BlocksFile | None:
+        """The file with the digests of its blocks; None if the index has none, or the file was opened without it."""
+        return self._blocks
 
     def header_digest(self) -> str:
         """Return the BLAKE3 of everything before the data, as 64 hexadecimal digits."""
@@ -194,8 +206,15 @@ class TensorFile(SavedTensors[ArrayT]):
                 hint=f"`tensorkeep reshard {self.path} DIRECTORY` writes a copy with digests",
             )
         spans = {name: self.span_of(name) for name in self.entries}
-        source = VerifyingSource(self.source, spans, self._digests)
-        return TensorFile(self._header, self._open_reader().checking(source), self._seal, self._head_digest)
+        source = VerifyingSource(self.source, spans, self._digests, self._block_proof())
+        reader = self._open_reader().checking(source)
+        return TensorFile(self._header, reader, self._seal, self._head_digest, self._blocks)
+
+    def _block_proof(self) -> BlockProof | None:
+        """Return the digests of blocks, which are read when they are needed."""
+        if self._blocks is None or not self._header.data_nbytes:
+            return None
+        return self._blocks.proof(self.data_start, self.nbytes, self._digests.values())
 
     def verified(self) -> TensorFile:
         """Return the same file, `verifying` if it has digests."""
@@ -268,13 +287,15 @@ def open_file(target: Openable, options: OpenOptions = _USUAL) -> TensorFile:
     return file_over(open_source(target, backend=options.backend), options)
 
 
-def file_over(source: ByteSource, options: OpenOptions = _USUAL, *, hashes: bool = False) -> TensorFile:
+def file_over(
+    source: ByteSource, options: OpenOptions = _USUAL, *, hashes: bool = False, blocks: BlocksFile | None = None
+) -> TensorFile:
     """Open a safetensors file in any source; `hashes` its header for a comparison if somebody recorded one."""
     with PausedCollector():
         head, header = read_head(source, max_header_nbytes=options.max_header_nbytes)
         seal = read_seal(source, header, head) if options.check else None
     reader = TensorReader(source, header.data_start, options.framework, options.device)
-    file = TensorFile(header, reader, seal, digest_of(head) if hashes else None)
+    file = TensorFile(header, reader, seal, digest_of(head) if hashes else None, blocks)
     return file.verifying() if options.checks_reads else file
 
 

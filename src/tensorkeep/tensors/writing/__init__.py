@@ -5,10 +5,12 @@
 - `_placeholder`: `PlaceholderTensor`, a tensor whose elements are elsewhere.
 - `_prepare`: a state as tensors by name and one text for everything else.
 - `_digest_stream`: digests computed by another thread while the bytes are written.
+- `_block_stream`: digests of blocks, by another thread too.
 - `_file_body`: all bytes of one file, with digests.
 - `_save`: `save`, and tensors as bytes.
 """
 
+from tensorkeep.tensors.writing._block_stream import BlockStream
 from tensorkeep.tensors.writing._digest_stream import Digesting
 from tensorkeep.tensors.writing._file_body import (
     FileBody,
@@ -25,6 +27,7 @@ from tensorkeep.tensors.writing._save import check_target, save, serialize_tenso
 from tensorkeep.tensors.writing._sharing import Ties, check_ties, near_others
 
 __all__ = [
+    "BlockStream",
     "Digesting",
     "Elements",
     "FileBody",

@@ -34,6 +34,7 @@ from tensorkeep.formats.safetensors import (
 from tensorkeep.limits import ARENA_NBYTES, HASHED_APART_NBYTES
 from tensorkeep.parallel import Workers
 from tensorkeep.tensors.readers import StoredTensor
+from tensorkeep.tensors.writing._block_stream import BlockStream
 from tensorkeep.tensors.writing._digest_stream import Digesting
 from tensorkeep.transport import Body, ByteRange, ByteSink, ByteSource, LocalFile
 
@@ -99,8 +100,9 @@ def write_file(
     state: str | None = None,
     sealing: Sealing | None = None,
     arrangement: Arrangement = PLAIN,
+    blocks: BlockStream | None = None,
 ) -> bytes:
-    """Write a whole file, and return everything before the data."""
+    """Write a whole file, and return everything before the data; `blocks` takes the data of one with digests too."""
     with PausedCollector():
         entries, metadata = _described(to_write, metadata, state, sealing, arrangement)
         if sealing is None:
@@ -113,7 +115,9 @@ def write_file(
     if sealing is None:
         _write_plain(sink, tensors)
     else:
-        digests = _write_sealed(sink, tensors)
+        digests = _write_sealed(sink, tensors, blocks)
+        if blocks is not None:
+            blocks.finish(digests)
         head = emit_sealed_header(entries, metadata, digests, index=sealing.index, align=arrangement.align)
         sink.rewrite(0, head)
     return head
@@ -136,13 +140,16 @@ def file_body(
     state: str | None = None,
     sealing: Sealing | None = None,
     arrangement: Arrangement = PLAIN,
+    blocks: BlockStream | None = None,
 ) -> FileBody:
     """Describe a file that is written in one pass; its digests are computed now, by reading all tensors."""
     entries, metadata = _described(to_write, metadata, state, sealing, arrangement)
     if sealing is None:
         head = emit_header(entries, metadata, align=arrangement.align)
     else:
-        digests = _digests(to_write, entries)
+        digests = _digests(to_write, entries, blocks)
+        if blocks is not None:
+            blocks.finish(digests)
         head = emit_sealed_header(entries, metadata, digests, index=sealing.index, align=arrangement.align)
 
     def pieces() -> Iterator[Buffer]:
@@ -152,14 +159,19 @@ def file_body(
     return FileBody(len(head) + sum(tensor.nbytes for tensor in to_write.values()), pieces, head)
 
 
-def _digests(to_write: Mapping[str, TensorToWrite], entries: Iterable[str]) -> list[bytes]:
+def _digests(
+    to_write: Mapping[str, TensorToWrite], entries: Iterable[str], blocks: BlockStream | None
+) -> list[bytes]:
     with Digesting() as digesting:
         for name in entries:
             tensor = to_write[name]
             if isinstance(tensor, StoredTensor) and tensor.digest is not None:
                 digesting.carry(tensor.digest)
+                if blocks is not None:
+                    blocks.take_from(tensor.source, tensor.span)
             else:
-                deque(_hashed(digesting, [(name, tensor)]), maxlen=0)
+                hashed = _hashed(digesting, [(name, tensor)])
+                deque(hashed if blocks is None else blocks.passing(hashed), maxlen=0)
         digests = digesting.digests()
     _refuse_others([(name, to_write[name]) for name in entries], digests)
     return digests
@@ -200,14 +212,18 @@ def _write_plain(sink: ByteSink, tensors: list[_Named]) -> None:
             sink.write(_buffers_of(group))
 
 
-def _write_sealed(sink: ByteSink, tensors: list[_Named]) -> list[bytes]:
+def _write_sealed(sink: ByteSink, tensors: list[_Named], blocks: BlockStream | None) -> list[bytes]:
     """Write the data, and return the digest of each tensor."""
     with Digesting() as digesting:
         for way, group in groupby(tensors, lambda named: _way_of(named[1])):
             if way == "passed":
-                sink.write(_hashed(digesting, group))
+                hashed = _hashed(digesting, group)
+                sink.write(hashed if blocks is None else blocks.passing(hashed))
                 continue
             stored = [tensor for _, tensor in group if isinstance(tensor, StoredTensor)]
+            if blocks is not None:
+                for source, span in _merged(stored):
+                    blocks.take_from(source, span)
             if way == "known":
                 _copy(sink, stored)
                 digests = [tensor.digest or b"" for tensor in stored]

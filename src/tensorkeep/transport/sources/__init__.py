@@ -4,7 +4,6 @@
 - `_memory`: bytes in memory.
 - `_local`: local files, mapped or read.
 - `_stream`: seekable file objects.
-- `_block_proof`: digests of blocks, and where they come from.
 - `_blocks`: parts, read in blocks that are checked.
 - `_verifying`: checks bytes against their digests while they are read.
 - `_joined`: ranges of other sources, concatenated.
@@ -19,7 +18,6 @@ from tensorkeep.transport.sources._base import (
     RunSource,
     reads_runs,
 )
-from tensorkeep.transport.sources._block_proof import BlockDigests, BlockProof
 from tensorkeep.transport.sources._joined import JoinedSource
 from tensorkeep.transport.sources._local import Descriptor, LocalFile
 from tensorkeep.transport.sources._memory import MemorySource
@@ -29,8 +27,6 @@ from tensorkeep.transport.sources._verifying import CheckedRange, VerifyingSourc
 __all__ = [
     "BACKENDS",
     "Backend",
-    "BlockDigests",
-    "BlockProof",
     "ByteRange",
     "ByteSink",
     "ByteSource",

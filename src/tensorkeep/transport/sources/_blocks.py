@@ -3,20 +3,53 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final, Protocol
 
 import msgspec
 
-from tensorkeep.digests.blocks import BLOCK_NBYTES, block_digest
+from tensorkeep.digests import DIGEST_NBYTES
+from tensorkeep.digests.blocks import BLOCK_NBYTES, TreeShape, block_digest
 from tensorkeep.parallel import parallel_for_each
 from tensorkeep.transport.sources._base import ByteSource
-from tensorkeep.transport.sources._block_proof import BlockDigests
 
 _MAX_BATCH: Final = 16
 """Blocks per task of a thread."""
 
 _MAX_THREADS: Final = 8
+
+
+class BlockDigests(Protocol):
+    """Digests of the blocks of a range of a source."""
+
+    @property
+    def shape(self) -> TreeShape:
+        """The blocks."""
+
+    @property
+    def start(self) -> int:
+        """First byte of the first block in the source."""
+
+    def of(self, numbers: Collection[int]) -> dict[int, bytes]:
+        """Return the digest of some blocks."""
+
+
+class KnownBlocks(msgspec.Struct, frozen=True):
+    """Digests that are in memory, because all bytes of the range were read and checked.
+
+    Attributes:
+        shape: The blocks.
+        start: First byte of the first one.
+        digests: The digest of each.
+    """
+
+    shape: TreeShape
+    start: int
+    digests: bytes
+
+    def of(self, numbers: Collection[int]) -> dict[int, bytes]:
+        """Return the digest of some blocks."""
+        return {number: self.digests[number * DIGEST_NBYTES : (number + 1) * DIGEST_NBYTES] for number in numbers}
 
 
 class Part(msgspec.Struct, frozen=True):

@@ -19,8 +19,7 @@ from tensorkeep.digests.blocks import BLOCK_NBYTES, BlockHasher, TreeShape
 from tensorkeep.errors import IntegrityError, SourceMissingError
 from tensorkeep.parallel import parallel_for_each
 from tensorkeep.transport.sources._base import ByteRange, ByteSource
-from tensorkeep.transport.sources._block_proof import BlockDigests, KnownBlocks
-from tensorkeep.transport.sources._blocks import DamagedBlockError, Part, read_blocks
+from tensorkeep.transport.sources._blocks import BlockDigests, DamagedBlockError, KnownBlocks, Part, read_blocks
 
 _LARGE_NBYTES: Final = 2**27
 """Bytes from which all cores compute one digest together."""

@@ -1,72 +1,31 @@
-"""Digests of blocks: from the file beside the data, read where they are needed, or from one pass over a tensor."""
+"""Digests of blocks from the file beside the data, read where they are needed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Final, Protocol
-
-import msgspec
+from collections.abc import Collection
+from typing import Final
 
 from tensorkeep.digests import DIGEST_NBYTES
 from tensorkeep.digests.blocks import PAGE_LENGTH, TreeError, TreeShape, check_page, parents_of_pages
 from tensorkeep.errors import IntegrityError
-from tensorkeep.transport.sources._base import ByteRange, ByteSource
+from tensorkeep.transport.remote import RemotePath, is_url
+from tensorkeep.transport.sources import ByteRange, ByteSource, LocalFile
+
+_AT_ONCE_NBYTES: Final = 2**22
+"""Bytes of a remote file that come with the first request: all digests for 8 GB of data."""
 
 _PAGE_NBYTES: Final = PAGE_LENGTH * DIGEST_NBYTES
-
-
-class BlockDigests(Protocol):
-    """Digests of the blocks of a range of a source."""
-
-    @property
-    def shape(self) -> TreeShape:
-        """The blocks."""
-
-    @property
-    def start(self) -> int:
-        """First byte of the first block in the source."""
-
-    def of(self, numbers: Collection[int]) -> dict[int, bytes]:
-        """Return the digest of some blocks."""
-
-
-class KnownBlocks(msgspec.Struct, frozen=True):
-    """Digests that are in memory, because all bytes of the range were read and checked.
-
-    Attributes:
-        shape: The blocks.
-        start: First byte of the first one.
-        digests: The digest of each.
-    """
-
-    shape: TreeShape
-    start: int
-    digests: bytes
-
-    def of(self, numbers: Collection[int]) -> dict[int, bytes]:
-        """Return the digest of some blocks."""
-        return {number: self.digests[number * DIGEST_NBYTES : (number + 1) * DIGEST_NBYTES] for number in numbers}
 
 
 class BlockProof:
     """Digests from the file beside the data, which is opened when the first one is needed; what is read is kept.
 
-    `open_file` opens it and reads that many bytes at once; `start` is the first byte of the data in its own file.
+    `start` is the first byte of the data in its own file.
     """
 
-    def __init__(
-        self,
-        open_file: Callable[[int], ByteSource],
-        path: str,
-        start: int,
-        data_nbytes: int,
-        *,
-        binding: bytes,
-        root: bytes,
-    ) -> None:
+    def __init__(self, path: str, start: int, data_nbytes: int, *, binding: bytes, root: bytes) -> None:
         self._shape = TreeShape(data_nbytes)
         self._start = start
-        self._open_file = open_file
         self._path = path
         self._binding = binding
         self._root = root
@@ -115,7 +74,7 @@ class BlockProof:
 
     def _open(self) -> tuple[ByteSource, bytes]:
         shape = self.shape
-        source = self._open_file(shape.nbytes)
+        source = self._source()
         if source.nbytes != shape.nbytes:
             raise self._refusal(f"{source.nbytes:,} bytes")
         has_levels = len(shape.lengths) > 1
@@ -125,6 +84,12 @@ class BlockProof:
             self._pages[0] = top[shape.blocks_start :]
         self._opened = source, parents or b""
         return self._opened
+
+    def _source(self) -> ByteSource:
+        """Open the file; from a server, all of it comes with the first request unless it is large."""
+        if not is_url(self._path):
+            return LocalFile(self._path, backend="pread")
+        return RemotePath.of(self._path).read_by(head_nbytes=min(self.shape.nbytes, _AT_ONCE_NBYTES)).open()
 
     def _refusal(self, found: str) -> IntegrityError:
         return IntegrityError(

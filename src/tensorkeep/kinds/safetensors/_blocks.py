@@ -1,0 +1,34 @@
+"""The file beside a shard with the digests of its blocks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from tensorkeep.digests.blocks import TREE, TreeShape, binding_of
+from tensorkeep.kinds.base import Check
+from tensorkeep.transport import BlockProof, ByteRange, exists
+
+
+class BlocksFile(msgspec.Struct, frozen=True):
+    """The file with the digests of the blocks of another.
+
+    Attributes:
+        path: Its path or URL.
+        root: The root that the index has, 32 bytes.
+    """
+
+    path: str
+    root: bytes
+
+    def proof(self, data_start: int, data_nbytes: int, tensor_digests: Iterable[bytes]) -> BlockProof:
+        """Return the digests of blocks, which are read when they are needed."""
+        return BlockProof(self.path, data_start, data_nbytes, binding=binding_of(tensor_digests), root=self.root)
+
+    def checks(self, data_nbytes: int) -> Iterator[Check]:
+        """Give the check of the file, if it is there: without it, nothing is lost but time."""
+        if exists(self.path):
+            whole = ByteRange(0, TreeShape(data_nbytes).nbytes)
+            yield Check(os.path.basename(self.path), None, self.path, whole, TREE, self.root, n_tensors=0)
