@@ -95,7 +95,7 @@ class Index(msgspec.Struct, frozen=True):
 
     @property
     def sidecars(self) -> tuple[str, ...]:
-        """The files beside those of `weight_map`, with the digests of their blocks."""
+        """The files with the digests of the blocks of others."""
         return tuple(blocks_name(file) for file, record in (self.shards or {}).items() if record.blocks is not None)
 
     def file_of_whole(self) -> Mapping[str, str]:

@@ -78,7 +78,7 @@ class EditSession(msgspec.Struct, frozen=True):
             raise UnsupportedError(
                 "the file name allows no index",
                 path=self.tensors.path,
-                expected="a name such as model.safetensors, and not that of a shard",
+                expected="a name such as model.safetensors, and not a shard's",
                 found=file,
             )
         return index_names(stem)[0 if stem.rpartition(".")[2].isidentifier() else -1]
