@@ -1,4 +1,4 @@
-"""Integrations with training libraries: one folder for each, which is imported by name.
+"""Integrations with other libraries: one folder for each, which is imported by name.
 
 - `transformers/`: transformers, peft and the mixins of huggingface_hub: models in directories, and a Trainer that may
   be killed.
@@ -10,6 +10,7 @@
 - `distributed/`: torch.distributed.checkpoint: many ranks save one checkpoint together, and load it in any other
   number.
 - `orbax/`: orbax's `CheckpointManager` over a store of safetensors files.
+- `vllm/`, `sglang/`: loaders of these inference engines, which read what each rank needs.
 """
 
 __all__: list[str] = []

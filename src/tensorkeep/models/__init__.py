@@ -11,6 +11,7 @@
 - `_apply`: a load plan, applied: this is where the model is written to.
 - `_coverage`: what becomes of each tensor of a checkpoint, as a value.
 - `_load`: `load_into`.
+- `serving/`: weights for inference engines.
 - `arrival/`: what arrived: `coverage` and `assert_loaded`.
 - `patching/`: `apply_patch`.
 - `_placement`: the part of a tensor that one rank of a device mesh has. Pure.
@@ -28,19 +29,23 @@ from tensorkeep.models._sharded import load_sharded
 from tensorkeep.models._ties import equal_loaded, equal_stored, memory_key, tie_conflicts, tie_error
 from tensorkeep.models.arrival import assert_loaded, coverage
 from tensorkeep.models.patching import apply_patch
+from tensorkeep.models.serving import DeferredTensor, ServedWeights, deferred_tensors
 
 __all__ = [
     "Arrival",
     "Coverage",
+    "DeferredTensor",
     "LoadReport",
     "Match",
     "PartJob",
+    "ServedWeights",
     "ShapeMismatch",
     "Unfilled",
     "apply_patch",
     "assert_loaded",
     "check_castable",
     "coverage",
+    "deferred_tensors",
     "equal_loaded",
     "equal_stored",
     "fill_parts",

@@ -1,0 +1,149 @@
+"""Loaders for vLLM and SGLang, with stand-ins for what they use of these: the engines need a GPU's libraries."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import importlib
+import sys
+import tomllib
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tensorkeep
+from tensorkeep.errors import IntegrityError
+from tensorkeep.integrations.vllm import register
+from tests.support.engines import vllm_stand_in as vllm
+from tests.support.engines.parallel_model import ParallelModel, saved_weights
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model")
+    tensorkeep.save_checkpoint(saved_weights(), path, max_shard_size="4MB")
+    return path
+
+
+@pytest.fixture(params=["0.11", "0.33"])
+def loader_class(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    loaders = vllm.install(monkeypatch, request.param)
+    register()
+    return loaders["tensorkeep"]
+
+
+@pytest.mark.parametrize("options", [{}, {"verify": True}, {"host_budget": 2**21, "n_threads": 2}])
+def test_vllm_fills_a_rank(loader_class: Any, directory: Path, options: dict[str, Any]) -> None:
+    config = vllm.LoadConfig(load_format="tensorkeep", model_loader_extra_config=options)
+    loader, model = loader_class(config), ParallelModel(1, 2)
+
+    loader.download_model(vllm.ModelConfig(str(directory)))
+    loader.load_weights(model, vllm.ModelConfig(str(directory)))
+
+    assert model.is_loaded(saved_weights())
+    assert config.load_format == "tensorkeep"
+
+
+def test_vllm_reads_pickles_and_secondary_weights(loader_class: Any, tmp_path: Path, directory: Path) -> None:
+    torch.save({"norm": saved_weights()["norm"]}, tmp_path / "pytorch_model.bin")
+    model: Any = ParallelModel(0, 1)
+    model.secondary_weights = [loader_class.Source(str(tmp_path), None, prefix="")]
+
+    loader_class(vllm.LoadConfig()).load_weights(model, vllm.ModelConfig(str(directory)))
+
+    assert model.is_loaded(saved_weights())
+
+
+def test_missing_weights_damage_and_unknown_options_are_errors(loader_class: Any, tmp_path: Path) -> None:
+    weights = saved_weights()
+    path = tmp_path / "model.safetensors"
+    tensorkeep.save({name: weights[name] for name in ("q", "norm")}, path)
+    with pytest.raises(ValueError, match="not initialized"):
+        loader_class(vllm.LoadConfig()).load_weights(ParallelModel(0, 1), vllm.ModelConfig(str(tmp_path)))
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+    verifying = loader_class(vllm.LoadConfig(model_loader_extra_config={"verify": True}))
+    with pytest.raises(IntegrityError):
+        verifying.load_weights(ParallelModel(0, 1), vllm.ModelConfig(str(tmp_path)))
+    with pytest.raises(ValueError, match="'threads'"):
+        loader_class(vllm.LoadConfig(model_loader_extra_config={"threads": 3}))
+
+
+def test_vllm_finds_the_plug_in() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    module, _, function = project["entry-points"]["vllm.general_plugins"]["tensorkeep"].partition(":")
+
+    assert getattr(importlib.import_module(module), function) is register
+
+
+class LoadFormat(enum.StrEnum):
+    AUTO = "auto"
+
+
+class SglangLoader:
+    """SGLang 0.5.23's `DefaultModelLoader`: names, arguments and results."""
+
+    @dataclasses.dataclass
+    class Source:
+        model_or_path: str
+        revision: str | None
+        prefix: str = ""
+        fall_back_to_pt: bool = True
+        allow_patterns_overrides: list[str] | None = None
+        model_config: Any = None
+
+    def __init__(self, load_config: Any) -> None:
+        assert load_config.load_format is LoadFormat.AUTO
+        assert load_config.model_loader_extra_config == {}
+        self.load_config = load_config
+
+    def _prepare_weights(
+        self, model_name_or_path: str, revision: str | None, fall_back_to_pt: bool, allow_patterns_overrides: Any
+    ) -> tuple[str, list[str], bool]:
+        return model_name_or_path, [str(path) for path in Path(model_name_or_path).glob("*.safetensors")], True
+
+    def _get_weights_iterator(self, source: Any, **_: Any) -> Any:
+        raise AssertionError("SGLang would read the files")
+
+    def load_model(self, *, model_config: Any, device_config: Any) -> Any:
+        model = ParallelModel(0, 2)
+        source = self.Source(model_config.model_path, None)
+        files = self._prepare_weights(source.model_or_path, None, True, None)[1]
+        resolved = types.SimpleNamespace(weight_files=tuple(files)) if device_config is None else None
+        model.load_weights(self._get_weights_iterator(source, resolved_source=resolved))
+        return model
+
+
+@pytest.mark.parametrize("device_config", [None, "cpu"])
+def test_sglang_fills_a_rank(monkeypatch: pytest.MonkeyPatch, directory: Path, device_config: Any) -> None:
+    contents: dict[str, dict[str, Any]] = {
+        "sglang": {},
+        "sglang.srt": {},
+        "sglang.srt.configs": {},
+        "sglang.srt.model_loader": {},
+        "sglang.srt.configs.load_config": {"LoadFormat": LoadFormat},
+        "sglang.srt.model_loader.loader": {"DefaultModelLoader": SglangLoader},
+    }
+    for name, attributes in contents.items():
+        module = types.ModuleType(name)
+        module.__path__ = []
+        vars(module).update(attributes)
+        monkeypatch.setitem(sys.modules, name, module)
+    loader_class: Any = importlib.import_module("tensorkeep.integrations.sglang").TensorkeepModelLoader
+    config = types.SimpleNamespace(load_format=loader_class, model_loader_extra_config={"n_threads": 2})
+
+    model = loader_class(config).load_model(
+        model_config=types.SimpleNamespace(model_path=str(directory)), device_config=device_config
+    )
+
+    assert model.is_loaded(saved_weights())
+    assert config.load_format is loader_class
+    monkeypatch.undo()
+    for name in ("tensorkeep.integrations.sglang", "tensorkeep.integrations.sglang._loader"):
+        sys.modules.pop(name, None)
