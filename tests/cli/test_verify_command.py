@@ -168,6 +168,7 @@ def test_the_whole_json(capsys: pytest.CaptureFixture[str], checkpoint: Path) ->
         "n_sha256": 3,
         "n_others": 0,
         "signers": [],
+        "n_kept": 0,
         "findings": [
             {
                 "kind": "stray",

@@ -15,18 +15,20 @@ class VersionId(msgspec.Struct, frozen=True, omit_defaults=True):
         etag: Its ETag, or None.
         modified: Its time of last modification, or None.
         number: Its number in a store with versions, or None.
+        sha256: Its SHA-256 as the server gives it, or None; `kept_sha256` finds it in the note of a file.
     """
 
     nbytes: int
     etag: str | None = None
     modified: str | None = None
     number: str | None = None
+    sha256: str | None = None
 
     @classmethod
     def of(cls, version: Version) -> VersionId:
         """Return what identifies a version; the time only if nothing better does."""
         modified = None if version.modified is None or version.is_pinned else str(version.modified)
-        return cls(version.nbytes, version.etag, modified, version.number)
+        return cls(version.nbytes, version.etag, modified, version.number, version.sha256)
 
     @property
     def is_unique(self) -> bool:

@@ -1,6 +1,7 @@
 """What do the bytes mean? One folder or file per format; none knows where bytes come from or who holds tensors.
 
 - `_sniff`: what a file really is, for error messages.
+- `_lfs_pointer`: what Git LFS leaves in place of a file.
 - `_chunks`: tensors in chunks, and checksums.
 - `_contents`: `FileContents`, what the parse function of a format gives.
 - `_strings`: `StringArray`, an array of strings.
@@ -32,6 +33,7 @@ from tensorkeep.formats._attributes import attribute_text, attribute_texts
 from tensorkeep.formats._chunks import Checksum, Chunks, StoredChunk
 from tensorkeep.formats._contents import FileContents, TensorPlace, UntypedTensor, dense_nbytes
 from tensorkeep.formats._description import Description, Digests, FileDescription
+from tensorkeep.formats._lfs_pointer import LfsPointer, parse_lfs_pointer
 from tensorkeep.formats._sniff import SNIFF_NBYTES, Sniffed, sniff
 from tensorkeep.formats._strings import StringArray
 
@@ -43,6 +45,7 @@ __all__ = [
     "Digests",
     "FileContents",
     "FileDescription",
+    "LfsPointer",
     "Sniffed",
     "StoredChunk",
     "StringArray",
@@ -51,5 +54,6 @@ __all__ = [
     "attribute_text",
     "attribute_texts",
     "dense_nbytes",
+    "parse_lfs_pointer",
     "sniff",
 ]

@@ -9,11 +9,13 @@
 - `_planning`: what reading some ranges costs.
 - `_sums`: checksums of bytes in a source.
 - `_open`: the source that fits what the caller has.
+- `_kept_sums`: the SHA-256 that somebody else keeps of a file.
 - `atomic/`: files and directories that appear whole or not at all.
 """
 
 from tensorkeep.buffers import Buffer
 from tensorkeep.transport._block_proof import BlockProof
+from tensorkeep.transport._kept_sums import kept_sha256
 from tensorkeep.transport._open import Openable, open_source
 from tensorkeep.transport._paths import (
     check_writable,
@@ -123,6 +125,7 @@ __all__ = [
     "is_file",
     "is_remote",
     "join",
+    "kept_sha256",
     "leave_working_directory",
     "list_names",
     "listing_cache",

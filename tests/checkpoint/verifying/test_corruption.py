@@ -258,7 +258,11 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], type[TensorkeepError], list[str]
         [SECOND],
     ),
     "a shard written by another program": (rewrite_without_seal, IntegrityError, [f"{SECOND}: "]),
-    "a Git LFS pointer for a shard": (in_place(SECOND, LFS_POINTER), IntegrityError, [f"{SECOND}: ", "missing at"]),
+    "a Git LFS pointer for a shard": (
+        in_place(SECOND, LFS_POINTER),
+        IntegrityError,
+        [f"{SECOND}: ", "LFS pointer to another"],
+    ),
     "a Git LFS pointer for the index": (in_place(INDEX, LFS_POINTER), IndexFileError, [INDEX, "Git LFS"]),
     "an empty index": (in_place(INDEX, b"{}"), IndexFileError, [INDEX, "weight_map"]),
     "a single file beside": (

@@ -329,7 +329,7 @@ class _Handler(BaseHTTPRequestHandler):
         sha256 = hashlib.sha256(data).hexdigest()
         promised = self.owner.promised.get(name, sha256)
         headers = {
-            "Location": f"/cdn/{sha256}",
+            "Location": f"http://localhost:{self.server.server_address[1]}/cdn/{sha256}",  # another server, by name
             "X-Linked-Etag": f'"{promised}"',
             "X-Linked-Size": str(len(data)),
             "X-Repo-Commit": commit,
@@ -419,14 +419,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer_signed(self, path: str, query: dict[str, list[str]], body: bytes, send: Callable[..., None]) -> None:
         """Answer at an address that needs no token, and must not be told one."""
+        if self._token() is not None:
+            raise Refusal(400, "the token is none of the business of whoever stores the files")
         owner, oid = self.owner, path.rpartition("/")[2]
         if path.startswith("/cdn/"):
             stored = [data for files in list(owner.trees.values()) for data in files.values()]
             known = {hashlib.sha256(data).hexdigest(): data for data in stored}
             self._give(known[oid], send)
             return
-        if self._token() is not None:
-            raise Refusal(400, "the token is none of the business of whoever stores the files")
         if "part" in query:
             owner.objects[f"{oid}-{query['part'][0]}"] = body
             send(200, {"ETag": hashlib.md5(body).hexdigest()}, b"")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
+from tensorkeep.checkpoint.verifying._kept import answer_by_kept_sums, with_kept_sum
 from tensorkeep.checkpoint.verifying._run import run_checks
 from tensorkeep.checkpoint.verifying._unopened import damage_of
 from tensorkeep.errors import FormatError, IntegrityError, SelectionError, UnsupportedError
@@ -31,6 +32,7 @@ def verify(
     seed: int | None = None,
     engine: str | None = None,
     trust: Trust | None = None,
+    quick: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Verification:
     """Check a checkpoint against the digests saved with it. Damage is reported, not raised.
@@ -47,6 +49,10 @@ def verify(
     In a directory of torch.distributed.checkpoint, each part of each tensor must exist with the declared dtype and
     shape, and match the CRC-32 in its archive.
 
+    Where a file has no digests, the SHA-256 that somebody else keeps of it is compared: the Hub, huggingface_hub's
+    folders, a `fetch` from the Hub. Where the index records a SHA-256 and the Hub keeps another, that file is damage
+    before any of its data is read.
+
     Args:
         path: A directory, an index or a file.
         names: Tensors to check, by name or shell pattern; all if None.
@@ -57,6 +63,8 @@ def verify(
         trust: Whose signatures count: a `Policy`, the path of one or of a public key. Then every signed file is
             checked whole, and files that are missing, or that nobody signed, are found too. None takes the policy
             that the environment variable `TENSORKEEP_TRUST` names, if there is one.
+        quick: Read no data: compare the SHA-256 in the index with what the Hub, pointers of Git LFS or
+            huggingface_hub's folders keep. The result `is_whole` if it is the same for all files.
         progress: Called with the bytes checked so far and the total, by one thread at a time. If it raises, the
             work stops.
 
@@ -68,9 +76,9 @@ def verify(
         FormatError: If a file does not begin like a checkpoint of any kind.
         LimitError: If a header, index or pickle exceeds a bound.
         TensorNotFoundError: If a name is not in the checkpoint.
-        SelectionError: If `sample` is not in (0, 1].
-        UnsupportedError: If a directory holds several checkpoints, digests are of a later version, or `names` or
-            `sample` is given with `trust`.
+        SelectionError: If `sample` is not in (0, 1], or `quick` comes with `names` or `sample`.
+        UnsupportedError: If a directory holds several checkpoints, digests are of a later version, or `names`,
+            `sample` or `quick` is given with `trust`.
         TrustError: If the policy or key is in the directory of the checkpoint.
         MissingDependencyError: If `cryptography` is not installed, with `trust`.
         TransportError: If the index or a single file cannot be read.
@@ -85,15 +93,22 @@ def verify(
             "`sample` must be a fraction of the bytes", expected="more than 0, at most 1", found=repr(sample)
         )
     policy = policy_for(trust, path)
-    if policy is not None and not (names is None and sample is None):
-        raise UnsupportedError("signatures cover whole files", hint="Leave out `names` and `sample`, or `trust`")
+    if policy is not None and (quick or names is not None or sample is not None):
+        hint = "Leave out `names`, `sample` and `quick`, or `trust`"
+        raise UnsupportedError("signatures cover whole files", hint=hint)
+    if quick and not (names is None and sample is None):
+        raise SelectionError("`quick` compares whole files", expected="no `names` and no `sample`")
     is_all = names is None and sample is None and variant is None
     with listing_cache(os.fspath(path)) as given, ExitStack() as opened:
         try:
             found = find_kind(Place(given, variant=variant, trusts_names=False), with_manifests=is_all)
             checks = found.checks(OpenOptions(variant=variant, dangerous="record", engine=engine), names, opened)
+            if checks.n_unprotected and sample is None and not quick:
+                checks = with_kept_sum(checks, found.files())
         except (FormatError, IntegrityError) as error:
             checks = Checks(findings=[damage_of(error)])
         if policy is not None:
             checks = imported(_TRUSTED)(checks, policy, given, opened)
+        if quick:
+            return answer_by_kept_sums(checks, str(given))
         return run_checks(checks, str(given), sample=sample, seed=seed, progress=progress)

@@ -20,6 +20,7 @@ Status = Literal["whole", "damaged", "unverifiable"]
 
 _ADVICE: Final = {
     "missing": "Download or copy this file again",
+    "pointer": "Fetch the file: git lfs pull",
     "truncated": "Download or copy this file again",
     "header": "Download or copy this file again",
     "foreign": "Download or copy all files of one save again, with the index",
@@ -44,18 +45,22 @@ class Verdict(msgspec.Struct, frozen=True):
         n_asked: Tensors that were asked for, or None for all.
         seconds: How long it took.
         is_finished: Whether `reshard` can read it; files that many ranks wrote need `convert`.
+        is_quick: Whether no data was read.
     """
 
     verification: Verification
     n_asked: int | None
     seconds: float
     is_finished: bool = True
+    is_quick: bool = False
 
     @property
     def status(self) -> Status:
         """The answer."""
         if self.verification.is_damaged:
             return "damaged"
+        if self.is_quick and self.verification.n_kept < max(self.verification.n_shards, 1):
+            return "unverifiable"
         n_missing = 0 if self.n_asked is None else self.n_asked - self.verification.n_checked
         return "unverifiable" if self.verification.n_unprotected or n_missing else "whole"
 
@@ -67,6 +72,8 @@ class Verdict(msgspec.Struct, frozen=True):
         if self.status == "damaged":
             n_damaged = sum(finding.is_damage for finding in self.verification.findings)
             yield [("damaged", "error"), (f": {counted(n_damaged, 'place')}; {_extent(self)}", "")]
+        elif self.is_quick:
+            yield from _quick_lines(self)
         elif self.status == "whole":
             is_part = self.verification.n_checked < self.verification.n_tensors
             yield [("no damage" if is_part else "whole", "title"), (f": {_extent(self)}", "")]
@@ -89,6 +96,7 @@ class Verdict(msgspec.Struct, frozen=True):
             "n_sha256": done.n_sha256,
             "n_others": done.n_others,
             "signers": done.signers,
+            "n_kept": done.n_kept,
             "seconds": round(self.seconds, 3),
             "findings": map(_finding_members, done.findings),
         }
@@ -105,6 +113,17 @@ def _finding_lines(finding: Finding) -> Iterator[Line]:
     ]
     yield [(f"  {message}", "")]
     yield [(f"  {_ADVICE[finding.kind]}", "dim")]
+
+
+def _quick_lines(verdict: Verdict) -> Iterator[Line]:
+    done = verdict.verification
+    files = counted(done.n_shards, "file")
+    if verdict.status == "whole":
+        yield [("as recorded", "title"), (f": {files}, by the SHA-256 kept elsewhere; no data was read", "")]
+        return
+    n_unknown = done.n_shards - done.n_kept
+    yield [("not verified", "warning"), (f": {n_unknown:,} of {files}; no data was read", "")]
+    yield [("The index has no SHA-256 of them, or nobody else keeps one. Without --quick, all bytes are checked", "")]
 
 
 def _unverifiable_lines(verdict: Verdict) -> Iterator[Line]:

@@ -24,6 +24,7 @@ class Check(msgspec.Struct, frozen=True):
         algorithm: The checksum algorithm.
         expected: The expected checksum.
         n_tensors: Number of tensors that this checks.
+        is_recorded: Whether the checkpoint records the checksum itself; somebody else may keep it.
     """
 
     file: str
@@ -33,6 +34,7 @@ class Check(msgspec.Struct, frozen=True):
     algorithm: Algorithm
     expected: bytes
     n_tensors: int = 1
+    is_recorded: bool = True
 
 
 class Checks(msgspec.Struct, frozen=True):

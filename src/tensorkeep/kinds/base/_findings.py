@@ -13,6 +13,7 @@ from tensorkeep.texts import counted, listed, size_text
 
 Kind = Literal[
     "missing",
+    "pointer",
     "truncated",
     "header",
     "foreign",
@@ -38,6 +39,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
         kind: What went wrong:
 
             - `"missing"`: a shard, or a signed file, does not exist.
+            - `"pointer"`: a Git LFS pointer is in place of a shard, to the file that the index records.
             - `"truncated"`: a shard's size is not the one in the index.
             - `"header"`: a header or the index is damaged, or a single file is too damaged to open.
             - `"foreign"`: a shard is a whole file, but from another save.
@@ -93,6 +95,7 @@ class Verification(msgspec.Struct, frozen=True):
         n_sha256: Number of shards compared with their SHA-256.
         n_others: Number of other files that were compared with the directory's manifest, or what was signed.
         signers: Who signed it: ids of keys, and identities; only those whom the given policy trusts.
+        n_kept: Number of shards whose SHA-256 in the index is the one that somebody else keeps: the Hub, Git LFS.
     """
 
     path: str
@@ -105,6 +108,7 @@ class Verification(msgspec.Struct, frozen=True):
     n_sha256: int
     n_others: int = 0
     signers: tuple[str, ...] = ()
+    n_kept: int = 0
 
     @property
     def is_damaged(self) -> bool:

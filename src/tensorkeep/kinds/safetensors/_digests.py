@@ -11,7 +11,7 @@ from tensorkeep.formats.safetensors import Alias, Seal
 from tensorkeep.kinds.base import Check, Checks, Finding, names_to_check
 from tensorkeep.kinds.safetensors._blocks import BlocksFile
 from tensorkeep.layout import Index
-from tensorkeep.transport import ByteRange, ByteSource
+from tensorkeep.transport import ByteRange, ByteSource, kept_sha256
 
 
 class SealedFile(Protocol):
@@ -40,7 +40,9 @@ def digest_checks(
 ) -> Checks:
     """Return the checks of tensors in some files; those of whole files only if all tensors are checked."""
     wanted = None if names is None else _stored_names(files, index, aliases, names, path)
-    hashes = _recorded_sha256(files, index)
+    recorded = _recorded_sha256(files, index)
+    kept = _kept_sha256(files, recorded)
+    hashes = recorded | kept
     chosen = {shard: _n_chosen(file, wanted) for shard, file in files.items()}
     without = {shard: n for shard, n in chosen.items() if n and files[shard].seal is None}
     # The SHA-256 of a whole file is what protects its tensors if they have no digests of their own
@@ -50,7 +52,10 @@ def digest_checks(
         [
             *_of_tensors(files, wanted),
             *trees,
-            *(_of_file(shard, files, hashes, without.get(shard, 0)) for shard in whole),
+            *(
+                _of_file(shard, files, hashes, without.get(shard, 0), is_recorded=shard in recorded)
+                for shard in whole
+            ),
         ],
         findings,
         n_unprotected=sum(n for shard, n in without.items() if shard not in hashes),
@@ -102,6 +107,14 @@ def _recorded_sha256(files: Mapping[str, SealedFile], index: Index | None) -> di
     }
 
 
-def _of_file(shard: str, files: Mapping[str, SealedFile], hashes: Mapping[str, bytes], n_tensors: int) -> Check:
+def _kept_sha256(files: Mapping[str, SealedFile], recorded: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return the SHA-256 that others keep of files without any digest."""
+    others = [shard for shard, file in files.items() if shard not in recorded and file.seal is None]
+    return {shard: bytes.fromhex(kept) for shard in others if (kept := kept_sha256(files[shard].source))}
+
+
+def _of_file(
+    shard: str, files: Mapping[str, SealedFile], hashes: Mapping[str, bytes], n_tensors: int, *, is_recorded: bool
+) -> Check:
     source = files[shard].source
-    return Check(shard, None, source, ByteRange(0, source.nbytes), SHA256, hashes[shard], n_tensors)
+    return Check(shard, None, source, ByteRange(0, source.nbytes), SHA256, hashes[shard], n_tensors, is_recorded)

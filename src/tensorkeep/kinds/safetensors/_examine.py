@@ -22,14 +22,21 @@ from tensorkeep.errors import (
     TransportError,
     UnsupportedError,
 )
-from tensorkeep.formats import SNIFF_NBYTES, sniff
 from tensorkeep.kinds.base import Finding, OpenOptions
 from tensorkeep.kinds.safetensors._blocks import BlocksFile
 from tensorkeep.kinds.safetensors._file import TensorFile, file_over
+from tensorkeep.kinds.safetensors._misfit import misfit_of
 from tensorkeep.layout import Index, Location, ShardRecord, blocks_name, parse_index
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.parallel import ProgressMeter, parallel_map
-from tensorkeep.transport import ByteRange, ByteSource, JoinedSource, MemorySource, is_remote, open_source
+from tensorkeep.transport import (
+    ByteRange,
+    ByteSource,
+    JoinedSource,
+    MemorySource,
+    is_remote,
+    open_source,
+)
 
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 """errno values that mean this process is out of descriptors or memory, not that the checkpoint is damaged."""
@@ -94,8 +101,9 @@ def _open_shard(
 ) -> TensorFile | Finding:
     try:
         source = open_source(location.path_of(name), backend=options.backend)
-        if record is not None and source.nbytes != record.nbytes:
-            return _size_finding(source, name, record)
+        misfit = None if record is None else misfit_of(source, name, record)
+        if misfit is not None:
+            return misfit
         root = record.blocks if record is not None else None
         blocks = None if root is None else BlocksFile(location.path_of(blocks_name(name)), bytes.fromhex(root))
         return _shard_over(source, location, name, options, hashes=record is not None, blocks=blocks)
@@ -130,34 +138,6 @@ def _shard_over(
         rest = ByteRange(len(head), source.nbytes)
         source = JoinedSource([(MemorySource(head), ByteRange(0, len(head))), (source, rest)], source.name)
     return file_over(source, options, hashes=hashes, blocks=blocks)
-
-
-def _size_finding(source: ByteSource, name: str, record: ShardRecord) -> Finding:
-    expected = f"{record.nbytes:,} bytes"
-    if _is_whole(source):
-        message = "the file is complete, but another save or another program wrote it"
-        return Finding("foreign", message, name, expected=expected, found=f"{source.nbytes:,}")
-    found = _difference(source.nbytes, record) + _what_it_is(source)
-    return Finding("truncated", "wrong size", name, expected=expected, found=found)
-
-
-def _is_whole(source: ByteSource) -> bool:
-    try:
-        file_over(source, OpenOptions(check=False))
-    except HeaderError:
-        return False
-    return True
-
-
-def _what_it_is(source: ByteSource) -> str:
-    """Recognize what was downloaded instead of a shard, such as a Git LFS pointer."""
-    sniffed = sniff(bytes(source.read(ByteRange(0, min(SNIFF_NBYTES, source.nbytes)))))
-    return "" if sniffed is None else f"; it is {sniffed.what}"
-
-
-def _difference(nbytes: int, record: ShardRecord) -> str:
-    missing = record.nbytes - nbytes
-    return f"{nbytes:,}: {missing:,} are missing at the end" if missing > 0 else f"{nbytes:,}: {-missing:,} too many"
 
 
 def _check_record(

@@ -30,6 +30,9 @@ def verify(
         str | None,
         typer.Option("--sample", metavar="SHARE", help="Only a random share of the bytes, such as 10%."),
     ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Read no data: compare the index with what the Hub and Git LFS keep.")
+    ] = False,
     as_json: AsJson = False,
     variant: Variant = None,
     engine: Engine = None,
@@ -39,7 +42,8 @@ def verify(
 
     Bytes are compared with the digests or checksums that were saved with them; many libraries save none. The index
     and headers are always checked completely: whether all shards exist, have the right size and belong to one save.
-    Without options, every tensor is checked, and every shard with a recorded SHA-256.
+    Without options, every tensor is checked, and every shard with a recorded SHA-256. Files without digests are
+    compared with the SHA-256 that the Hub keeps of them, and huggingface_hub of downloads.
 
     With --trust, a trusted signature must cover every file, and each file must be the one that was signed.
 
@@ -49,7 +53,7 @@ def verify(
     share = None if sample is None else share_of(sample)
     names = _chosen(path, patterns, variant, engine) if patterns else None
     with progress_bar("verifying") as progress:
-        verdict = _verdict(path, names, share, variant, engine, trust, progress)
+        verdict = _verdict(path, names, share, variant, engine, trust, progress, quick=quick)
     show_result(verdict, as_json=as_json)
     return _EXIT_CODES[verdict.status]
 
@@ -72,13 +76,22 @@ def _verdict(
     engine: str | None,
     trust: str | None,
     progress: Callable[[int, int], None] | None,
+    *,
+    quick: bool,
 ) -> Verdict:
     verify = tensorkeep.verify  # which brings in what it needs, before the clock starts
     start = perf_counter()
     verification = verify(
-        path, names=names, sample=share, variant=variant, engine=engine, trust=trust, progress=progress
+        path,
+        names=names,
+        sample=share,
+        variant=variant,
+        engine=engine,
+        trust=trust,
+        quick=quick,
+        progress=progress,
     )
     seconds = perf_counter() - start
     has_digests = verification.is_damaged or not verification.n_unprotected
     is_finished = has_digests or not tensorkeep.checkpoint.needs_conversion(path, variant)
-    return Verdict(verification, None if names is None else len(names), seconds, is_finished)
+    return Verdict(verification, None if names is None else len(names), seconds, is_finished, quick)
