@@ -203,7 +203,6 @@ CALLS: dict[str, Callable[[Any], object]] = {
 
 REFUSED = {
     "tensorkeep.Picture.save",
-    "tensorkeep.CheckpointStore",
     "tensorkeep.edit",
     "tensorkeep.add_block_digests",
     "tensorkeep.add_sha256",
@@ -222,8 +221,6 @@ REFUSED = {
     "tensorkeep.patches.apply",
     "tensorkeep.patches.undo",
     "tensorkeep.patches.Publisher",
-    "orbax.CheckpointManager",
-    "orbax.CheckpointManager.restore",
     "transformers.from_pretrained",
     "transformers.get_last_checkpoint",
     "transformers.Trainer",

@@ -4,6 +4,7 @@
 - `_file_names`: the names of shards and of the index.
 - `_pieces`: tensors that are split over several files.
 - `_shard_plan`: which tensor goes into which file.
+- `_removed`: what takes the place of an index while its checkpoint is being removed.
 - `_index`: the index: the file of each tensor, and the size and digests of each file.
 - `_piece_index`: the index of a checkpoint that several processes wrote.
 - `_location`: which files a path refers to. The only file here that is not pure.
@@ -25,6 +26,7 @@ from tensorkeep.layout._location import Location, locate
 from tensorkeep.layout._manifest import MANIFEST, FileRecord, emit_manifest, parse_manifest
 from tensorkeep.layout._piece_index import PiecedTensor, index_of_pieces, piece_name
 from tensorkeep.layout._pieces import Piece, TensorSize, pieces_in_order, reach_of
+from tensorkeep.layout._removed import emit_removed, parse_removed
 from tensorkeep.layout._shard_plan import Shard, ShardPlan, plan_from_layout, plan_shards
 from tensorkeep.layout._size import parse_size
 
@@ -42,12 +44,14 @@ __all__ = [
     "blocks_name",
     "emit_index",
     "emit_manifest",
+    "emit_removed",
     "index_name",
     "index_names",
     "index_of_pieces",
     "locate",
     "parse_index",
     "parse_manifest",
+    "parse_removed",
     "parse_size",
     "piece_name",
     "pieces_in_order",

@@ -25,10 +25,18 @@ from typing import Annotated, Any, Final, NoReturn
 import msgspec
 
 from tensorkeep.digests import NO_DIGEST, digest_of, digest_of_text_with
-from tensorkeep.errors import IndexFileError, IntegrityError, LimitError, TensorkeepError, UnsupportedError
+from tensorkeep.errors import (
+    IndexFileError,
+    IntegrityError,
+    LimitError,
+    SourceMissingError,
+    TensorkeepError,
+    UnsupportedError,
+)
 from tensorkeep.formats import SNIFF_NBYTES, sniff
 from tensorkeep.layout._file_names import blocks_name
 from tensorkeep.layout._pieces import pieces_in_order
+from tensorkeep.layout._removed import parse_removed
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.paths import is_inside
 
@@ -164,6 +172,8 @@ def emit_index(index: Index) -> bytes:
 
 def parse_index(text: bytes, path: str, *, check: bool = True) -> Index:
     """Parse an index, ours or another program's; `check` compares it with its digest."""
+    if parse_removed(text) is not None:
+        raise SourceMissingError("the checkpoint is being removed", path=path)
     try:
         document = _decode(text)
         metadata = document.metadata or {}

@@ -25,7 +25,16 @@ from tensorkeep.store._rules_file import RULES_NAME
 from tensorkeep.store._rules_file import read_rules as recorded_rules
 from tensorkeep.store._steps import StepListing
 from tensorkeep.store._store import CheckpointStore
-from tensorkeep.store.places import Condition, Step, StepFiles, StepRecord, is_store, place_of, read_record
+from tensorkeep.store.places import (
+    Condition,
+    Step,
+    StepFiles,
+    StepRecord,
+    UnguardedStoreWarning,
+    is_store,
+    place_of,
+    read_record,
+)
 
 __all__ = [
     "RULES_NAME",
@@ -39,6 +48,7 @@ __all__ = [
     "StepFiles",
     "StepListing",
     "StepRecord",
+    "UnguardedStoreWarning",
     "best_steps",
     "group_tensors",
     "is_store",

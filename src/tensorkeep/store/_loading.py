@@ -71,11 +71,16 @@ class StepLoader(msgspec.Struct, frozen=True):
         checks: bool,
         progress: Progress | None,
     ) -> T:
+        path = self.place.path_of(step)
         for _ in range(_ATTEMPTS):
-            with self.place.open(step, opening) as opened:
-                if not checks or self._is_as_saved(opened, step, progress):
-                    return read(opened)
-        raise SourceChangedError("the step keeps being replaced", path=self.place.path_of(step))
+            try:
+                with self.place.open(step, opening) as opened:
+                    if not checks or self._is_as_saved(opened, step, progress):
+                        return read(opened)
+            except SourceChangedError:
+                if not self.place.holds(path):
+                    raise SourceMissingError("no such step", path=path, found="it was removed meanwhile") from None
+        raise SourceChangedError("the step keeps being replaced", path=path)
 
     def _is_as_saved(self, opened: Checkpoint, step: int, progress: Progress | None) -> bool:
         """Verify a step; return False if another one has replaced the open one.

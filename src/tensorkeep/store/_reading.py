@@ -57,7 +57,7 @@ class SavedSteps:
 
     @property
     def root(self) -> str:
-        """The absolute path of the directory."""
+        """The absolute path of the directory, or the URL."""
         return self._place.root
 
     def listing(self) -> list[StepListing]:
@@ -78,7 +78,8 @@ class SavedSteps:
     def steps(self) -> list[int]:
         """Return the numbers of all whole steps, ascending.
 
-        The shard index and all headers of a whole step are as saved, and its files have their size.
+        The shard index and all headers of a whole step are as saved, and its files have their size. In a bucket,
+        headers are not read.
 
         Raises:
             TransportError: If the store cannot be read.
@@ -113,7 +114,7 @@ class SavedSteps:
         return self._rules.best_of(whole_metrics(self._steps.survey()))
 
     def path_of(self, step: int) -> str:
-        """Return the directory of a step, which need not exist.
+        """Return the directory or URL of a step, which need not exist.
 
         Args:
             step: Its number.
@@ -232,8 +233,9 @@ class SavedSteps:
             ties: What to do with tensors that shared memory; see `tensorkeep.load`.
             framework: The array library of all tensors; None for the one that each was saved from.
             device: Where torch tensors go.
-            verify: Whether to check every byte of the step against its digest before anything is returned. If the
-                latest step is damaged, it issues a `DamagedStepWarning`, and the one saved before it is loaded.
+            verify: Whether to check every byte of the step against its digest before anything is returned; in a
+                bucket, every byte that is loaded. If the latest step is damaged, it issues a `DamagedStepWarning`,
+                and the one saved before it is loaded.
             progress: Called with the bytes done so far and the total, first while the step is verified, then while
                 it is loaded.
 
@@ -256,8 +258,9 @@ class SavedSteps:
         """
         loading = LoadOptions(only, classes, ties, framework, device, progress=progress)
         read = partial(Checkpoint.load_state, options=loading)
-        opening = OpenOptions(framework or "numpy", device)
-        return self._loader.load(step, opening, read, checks=verify, progress=progress)
+        is_read_once = verify and self._place.reads_cost  # checked on its way, as far as it is read
+        opening = OpenOptions(framework or "numpy", device, verify=is_read_once)
+        return self._loader.load(step, opening, read, checks=verify and not is_read_once, progress=progress)
 
     def _repr_html_(self) -> str:
         return steps_html(self.root, self.listing())

@@ -21,11 +21,12 @@ def outdated(rules: Retention, found: Iterable[Step], saved: int | None = None) 
     ])
 
 
-def remove_all(place: Place, steps: Iterable[int]) -> list[int]:
-    """Remove steps, and return the ones that are gone; one that is being saved again stays."""
+def remove_all(place: Place, steps: Iterable[int], found: Iterable[Step]) -> list[int]:
+    """Remove steps that were found, and return the ones that are gone; one that is being saved again stays."""
+    by_number = {step.step: step for step in found}
     removed: list[int] = []
     for step in steps:
         with suppress(BusyError, SourceMissingError):
-            place.remove(step)
+            place.remove(step, by_number[step])
             removed.append(step)
     return removed

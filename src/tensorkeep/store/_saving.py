@@ -19,7 +19,7 @@ from tensorkeep.layout import Index, shard_name
 from tensorkeep.store._layout import group_tensors
 from tensorkeep.store._removal import outdated, remove_all
 from tensorkeep.store._rules import RetentionWarning, Rules
-from tensorkeep.store._steps import StepReader
+from tensorkeep.store._steps import StepReader, newest_first
 from tensorkeep.store.places import BASE_NAME, Place, Step, StepRecord, later_than, record_members
 from tensorkeep.tensors import Prepared
 
@@ -54,25 +54,25 @@ class StepWriter(msgspec.Struct, frozen=True):
     ) -> None:
         """Save a step, completely or not at all, by a function; then remove steps that no rule keeps."""
         self.place.prepare(durable=self.durable)
-        self.place.sweep(self.steps.survey())
         before = self.steps.survey()
+        if self.place.sweep(before):
+            before = self.steps.survey()
         record = _with_latest_time(record, before)
         self.rules.record(before)
         path = self.place.path_of(record.step)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                self._write(prepared, path, record, options, write)
+                self._write(prepared, before, record, options, write)
                 break
             except SourceMissingError as error:
-                was_taken = error.path == path or not self.place.holds(path)  # it may exist again already
-                if attempt == _ATTEMPTS or not was_taken or not self.place.holds(self.place.root):
+                if attempt == _ATTEMPTS or not self.place.was_taken(path, error):
                     raise
         self._retain(record.step)
 
     def _write(
-        self, prepared: Prepared, path: str, record: StepRecord, options: Mapping[str, Any], write: Write
+        self, prepared: Prepared, steps: list[Step], record: StepRecord, options: Mapping[str, Any], write: Write
     ) -> None:
-        older = self._newest_two()
+        older = self._newest_two(steps)
         try:
             complete = SaveOptions(
                 max_shard_nbytes=self.max_shard_nbytes,
@@ -84,15 +84,15 @@ class StepWriter(msgspec.Struct, frozen=True):
                 reuse=older[0] if older else None,
                 **options,
             )
-            write(prepared, path, complete)
+            write(prepared, self.place.path_of(record.step), complete)
         finally:
             for opened in older:
                 opened.close()
 
-    def _newest_two(self) -> list[Checkpoint]:
+    def _newest_two(self, steps: list[Step]) -> list[Checkpoint]:
         """Open the two last saved whole steps, the last one first."""
         opened: list[Checkpoint] = []
-        for step in self.steps.newest_first():
+        for step in newest_first(steps):
             if step.condition == "whole":
                 with suppress(TensorkeepError):  # removed meanwhile, or damaged: it is not used
                     opened.append(self.place.open(step.step, OpenOptions()))
@@ -106,7 +106,8 @@ class StepWriter(msgspec.Struct, frozen=True):
         if rules is None:
             return
         try:
-            remove_all(self.place, outdated(rules, self.steps.survey(), saved))
+            found = self.steps.survey()
+            remove_all(self.place, outdated(rules, found, saved), found)
         except (TensorkeepError, OSError) as error:
             warnings.warn(f"{self.place.root}: could not remove old steps: {error}", RetentionWarning, stacklevel=4)
 

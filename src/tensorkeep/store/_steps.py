@@ -33,17 +33,8 @@ class StepReader:
         self._known: dict[int, tuple[Identity, Step]] = {}
 
     def newest_first(self) -> list[Step]:
-        """Return all steps, whole or not, the last saved first, whatever its number.
-
-        A step whose time is unknown is taken to be as old as the one with the next lower number.
-        """
-        order: dict[int, tuple[str, int]] = {}
-        saved_at = ""
-        steps = self.survey()
-        for found in steps:
-            saved_at = found.record.saved_at if found.record else saved_at
-            order[found.step] = (saved_at, found.step)
-        return sorted(steps, key=lambda found: order[found.step], reverse=True)
+        """Return all steps, whole or not, the last saved first."""
+        return newest_first(self.survey())
 
     def survey(self) -> list[Step]:
         """Return all steps, ascending, whole or not; no tensor's data is read."""
@@ -72,6 +63,19 @@ class StepReader:
         if known is not None and known[1] is found:
             damaged = msgspec.structs.replace(found, condition="damaged", problem=problem)
             self._known[found.step] = (known[0], damaged)
+
+
+def newest_first(steps: Iterable[Step]) -> list[Step]:
+    """Return steps, given ascending, with the last saved first, whatever its number.
+
+    A step whose time is unknown is taken to be as old as the one with the next lower number.
+    """
+    order: dict[int, tuple[str, int]] = {}
+    saved_at = ""
+    for found in (steps := list(steps)):
+        saved_at = found.record.saved_at if found.record else saved_at
+        order[found.step] = (saved_at, found.step)
+    return sorted(steps, key=lambda found: order[found.step], reverse=True)
 
 
 def latest_of(newest_first: Iterable[Step]) -> int | None:

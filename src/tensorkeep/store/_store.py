@@ -24,11 +24,15 @@ from tensorkeep.tensors import Prepared, Ties, prepare
 
 
 class CheckpointStore(SavedSteps):
-    """The checkpoints of a run in one directory, one sub-directory per step: `root/step-00000500`.
+    """The checkpoints of a run in one directory or bucket, one sub-directory per step: `root/step-00000500`.
 
     Each step is a checkpoint in the Hugging Face layout that any reader can open. It appears complete or not at all,
     so an interrupted one never counts. Files whose tensors did not change since the previous step are hard links to
     its files, which are verified first; either step can be removed. Several processes may use one store.
+
+    In a bucket, the store copies such files instead, and they are not sent. Steps are found by a listing, which tells
+    the sizes of files; a load checks the bytes that it reads. Leftovers of dead processes go when they are a day old.
+    A file system without conditional writes issues an `UnguardedStoreWarning`: only one process may save there.
 
     Old steps are removed only when a new one is complete. One rule is enough to keep a step: it is among the last
     ones, the best ones, or the multiples of a number. "Last" means saved last, whatever the numbers: if a run goes
@@ -40,7 +44,8 @@ class CheckpointStore(SavedSteps):
     keep more replace the recorded ones; under any others no step is removed, and a `RetentionWarning` says so once.
 
     Args:
-        root: The directory; the first save creates it. A relative path is resolved now, and `~` is the user's home.
+        root: The directory, which the first save creates, or its URL in a store: s3, gs, az, any that fsspec can
+            write to, or a result of `tensorkeep.remote`. A relative path is resolved now, and `~` is the user's home.
         keep_last: How many of the last saved steps to keep; None for all. A new store keeps 3.
         keep_best: How many of the best steps to keep; None for all that have the metric. A new store keeps 1.
         monitor: Name of the metric that decides which step is best, `"valid_loss"` in a new store; NaN never is. A
@@ -55,7 +60,7 @@ class CheckpointStore(SavedSteps):
         order: Names or shell patterns whose tensors come first in each file, in this order; see `tensorkeep.save`.
 
     Raises:
-        UnsupportedError: If an argument is invalid, or `root` is a URL.
+        UnsupportedError: If an argument is invalid, or `root` is the URL of a server that cannot be written to.
         TransportError: If `root` is a file.
 
     Examples:
@@ -111,7 +116,7 @@ class CheckpointStore(SavedSteps):
             progress: Called with the bytes done so far and the total.
 
         Returns:
-            The directory of the step.
+            The directory of the step, or its URL.
 
         Raises:
             StateError: If a value is not data, or a metric is not a number.
@@ -121,7 +126,8 @@ class CheckpointStore(SavedSteps):
             UnsupportedError: If the step number or another argument is invalid, or a tensor has no data.
             HeaderError: If a name or text is not valid Unicode, or is reserved by the format.
             LimitError: If there are more names than a header can hold, or data is nested too deep.
-            BusyError: If another process is saving the same step.
+            BusyError: If another process is saving the same step, or in a bucket removing it.
+            SourceChangedError: If another process has saved the same step in the bucket meanwhile.
             TransportError: If the store cannot be written. All steps are then as they were.
         """
         record = self._record(step, metrics)
@@ -218,11 +224,12 @@ class CheckpointStore(SavedSteps):
         """
         self._place.require()
         rules = self._rules.imposed()
-        steps = outdated(rules, self._steps.survey())
+        found = self._steps.survey()
+        steps = outdated(rules, found)
         if dry_run:
             return steps
         self._rules.replace(rules)
-        return remove_all(self._place, steps)
+        return remove_all(self._place, steps, found)
 
     def __repr__(self) -> str:
         return f"CheckpointStore({self.root!r})"

@@ -5,11 +5,14 @@
 3. What only the old index names is removed.
 
 A checkpoint of one file without an index is one object, whose write is the commit.
+
+A removal begins with such a write too: a note of what goes takes the place of the index.
 """
 
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
@@ -19,9 +22,10 @@ import msgspec
 from tensorkeep.checkpoint.saving._options import SaveOptions
 from tensorkeep.checkpoint.saving._plan import SavePlan
 from tensorkeep.checkpoint.saving._removal import OldFiles
-from tensorkeep.checkpoint.saving._upload import UploadedFile, UploadSpec, remove_objects
+from tensorkeep.checkpoint.saving._upload import Sibling, UploadedFile, UploadSpec, remove_objects
 from tensorkeep.errors import (
     AccessDeniedError,
+    BusyError,
     FormatError,
     IntegrityError,
     SourceChangedError,
@@ -29,7 +33,8 @@ from tensorkeep.errors import (
     TransportError,
     UnsupportedError,
 )
-from tensorkeep.layout import Index, blocks_name, emit_index, index_names, parse_index
+from tensorkeep.kinds.safetensors import Checkpoint
+from tensorkeep.layout import Index, blocks_name, emit_index, index_names, parse_index, parse_removed
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.tensors import FileBody, Sealing, file_body
 from tensorkeep.transport import ByteRange, RemotePath, Version
@@ -39,6 +44,11 @@ _NOT_COMMITTED: Final = AccessDeniedError, SourceChangedError, UnsupportedError
 
 _N_UPLOADS: Final = 4
 
+_PATIENCE_S: Final = 10.0
+"""Seconds to wait for a removal: deleting some files takes no longer."""
+
+_PAUSE_S: Final = 0.2
+
 
 class ExistingIndex(msgspec.Struct, frozen=True):
     """The index in the store.
@@ -47,11 +57,13 @@ class ExistingIndex(msgspec.Struct, frozen=True):
         name: Of its file.
         version: What the commit must find, so that a save that came since is not overwritten.
         index: Its content; None if it cannot be read.
+        is_going: Whether the checkpoint is being removed.
     """
 
     name: str
     version: Version
     index: Index | None
+    is_going: bool = False
 
 
 class StoreDestination:
@@ -86,6 +98,7 @@ class StoreDestination:
                 existing or {},
                 self._options.arrangement,
                 self._options.block_digests,
+                _sibling_of(self._directory, self._options.reuse),
             )
 
     @property
@@ -159,7 +172,7 @@ class StoreDestination:
         Where an answer was lost, this save may have been committed for a moment, and the next one may use its files.
         """
         with suppress(TransportError):
-            present = existing_index(self._directory, index_names(self._options.stem))
+            present = _index_at(self._directory, index_names(self._options.stem))
             remove_objects(self._directory, set(names) - _files_of(self._old) - _files_of(present))
 
     def _remove_old(self, new: Iterable[str]) -> None:
@@ -179,14 +192,40 @@ def _files_of(existing: ExistingIndex | None) -> set[str]:
     return {*existing.index.files, *existing.index.sidecars} if existing and existing.index else set()
 
 
+def _sibling_of(directory: RemotePath, reused: object) -> Sibling | None:
+    """Return a checkpoint in the same parent directory, by what its index says of its files."""
+    if not isinstance(reused, Checkpoint) or not reused.index.shards:
+        return None
+    other = reused.directory
+    if not isinstance(other, RemotePath) or other.split()[0].fingerprint != directory.split()[0].fingerprint:
+        return None
+    return Sibling(other.split()[1], reused.index.shards)
+
+
 def existing_index(directory: RemotePath, names: Iterable[str]) -> ExistingIndex | None:
-    """Read the first index that is there under one of these names, if any."""
+    """Read the first index that is there under one of these names, if any; wait until one that goes is gone."""
+    deadline = time.monotonic() + _PATIENCE_S
+    names = list(names)
+    while (found := _index_at(directory, names)) and found.is_going:
+        if time.monotonic() > deadline:
+            raise BusyError(
+                "another process is removing the checkpoint that is there",
+                path=directory,
+                hint="Save again. If that process is dead, a store of steps sweeps an hour later",
+            )
+        time.sleep(_PAUSE_S)
+    return found
+
+
+def _index_at(directory: RemotePath, names: Iterable[str]) -> ExistingIndex | None:
     for name in names:
         try:
             source = directory.joined(name).open()
         except (SourceMissingError, AccessDeniedError):  # buckets that may not be listed deny what is missing
             continue
         text = bytes(source.read(ByteRange(0, min(source.nbytes, MAX_INDEX_NBYTES))))
+        if parse_removed(text) is not None:
+            return ExistingIndex(name, source.version, None, is_going=True)
         try:
             index = parse_index(text, source.name, check=False)
         except (FormatError, IntegrityError):

@@ -2,6 +2,8 @@
 
 1. An object appears when all of it has arrived, under a name that no other save uses, where no reader looks.
 2. A shard that the old checkpoint has byte for byte is not sent again: the new index names the old object.
+3. A shard that a checkpoint beside it has byte for byte is copied by the store: each has objects of its own, so that
+   either can be removed.
 """
 
 from __future__ import annotations
@@ -39,6 +41,18 @@ class UploadedFile(msgspec.Struct, frozen=True):
     record: ShardRecord
 
 
+class Sibling(msgspec.Struct, frozen=True):
+    """A checkpoint in a directory beside the one that is saved.
+
+    Attributes:
+        name: Of its directory.
+        files: Its files, with their records.
+    """
+
+    name: str
+    files: dict[str, ShardRecord]
+
+
 class UploadSpec(msgspec.Struct, frozen=True):
     """What a process needs to send shards of one save; it can be sent from process to process.
 
@@ -51,6 +65,7 @@ class UploadSpec(msgspec.Struct, frozen=True):
         existing: Files of the checkpoint being replaced, with their records.
         arrangement: Where tensors go in a file.
         block_digests: Whether each file gets one with the digests of its blocks.
+        sibling: A checkpoint whose files may be copied.
     """
 
     stem: str
@@ -61,6 +76,7 @@ class UploadSpec(msgspec.Struct, frozen=True):
     existing: dict[str, ShardRecord]
     arrangement: Arrangement
     block_digests: bool = False
+    sibling: Sibling | None = None
 
     def name_of(self, file: str) -> str:
         """Return the name that a file of the plan gets in the store."""
@@ -92,23 +108,43 @@ class UploadSpec(msgspec.Struct, frozen=True):
             tree.root.hex() if tree is not None else None,
         )
         same = self._existing_like(directory, record)
+        name = same or self.name_of(file)
         if tree is not None:
             content = tree.file
-            directory.joined(blocks_name(same or self.name_of(file))).put(Body(len(content), lambda: [content]))
-        if same is not None:
+            directory.joined(blocks_name(name)).put(Body(len(content), lambda: [content]))
+        if same is not None or self._is_copied(directory, record, name):
             on_written(body.nbytes)
-            return UploadedFile(same, record)
-        name = self.name_of(file)
-        directory.joined(name).put(body, on_written=on_written)
+        else:
+            directory.joined(name).put(body, on_written=on_written)
         return UploadedFile(name, record)
 
     def _existing_like(self, directory: RemotePath, record: ShardRecord) -> str | None:
-        wanted = record.nbytes, record.header
-        same = next((file for file, known in self.existing.items() if (known.nbytes, known.header) == wanted), None)
-        if same is not None:
-            with suppress(TransportError):  # the index may name a file that is gone
-                return same if directory.joined(same).version().nbytes == record.nbytes else None
-        return None
+        same = _equal(self.existing, record)
+        return same if same is not None and _is_there(directory.joined(same), record) else None
+
+    def _is_copied(self, directory: RemotePath, record: ShardRecord, name: str) -> bool:
+        """Let the store copy an equal file; False if there is none, or the store cannot."""
+        old = _equal(self.sibling.files, record) if self.sibling else None
+        if old is None or self.sibling is None:
+            return False
+        new = directory.joined(name)
+        try:
+            directory.split()[0].joined(self.sibling.name).joined(old).copy_to(new)
+        except TransportError:  # it was removed meanwhile, or is too large for one request
+            return False
+        return _is_there(new, record)
+
+
+def _equal(files: Mapping[str, ShardRecord], record: ShardRecord) -> str | None:
+    """Return a file with the same header, which has the digests of all tensors."""
+    wanted = record.nbytes, record.header
+    return next((file for file, known in files.items() if (known.nbytes, known.header) == wanted), None)
+
+
+def _is_there(path: RemotePath, record: ShardRecord) -> bool:
+    with suppress(TransportError):  # an index may name a file that is gone
+        return path.read_by(head_nbytes=1).version().nbytes == record.nbytes
+    return False
 
 
 def _ending(file: str) -> str:

@@ -98,7 +98,7 @@ class StoreCheckpoint(keras.callbacks.Callback):
             TensorkeepError: If the step cannot be read, or was not saved by this callback.
         """
         self.resumed, self._position = None, Position(0, 0, 0)
-        if self._resumes and os.path.isdir(self.store.root) and len(self.store):
+        if self._resumes and len(self.store):
             self.resumed = self._position = self._restored()
             self.model._initial_epoch = self._position.epoch
         self._saved_at = self._position.step

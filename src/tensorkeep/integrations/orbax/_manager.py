@@ -28,6 +28,7 @@ from tensorkeep.integrations.orbax._older_steps import older_path, older_steps
 from tensorkeep.integrations.orbax._options import BEST, CheckpointManagerOptions, options_of
 from tensorkeep.integrations.orbax.args import Composite
 from tensorkeep.jax import CheckpointStore
+from tensorkeep.transport import is_remote
 
 
 class CheckpointManager(OneSave):
@@ -42,7 +43,7 @@ class CheckpointManager(OneSave):
     to the directory are listed, can be restored, and are never removed.
 
     Args:
-        directory: The directory; the first save creates it.
+        directory: The directory, which the first save creates, or its URL in a store.
         checkpointers: For programs that pass `items`: one checkpointer, or several by the name of their item.
         options: `CheckpointManagerOptions`, from orbax or from this module.
         metadata: Plain data about the run, kept with each step; see the method `metadata`.
@@ -86,9 +87,10 @@ class CheckpointManager(OneSave):
         self._begun: int | None = None
 
     @property
-    def directory(self) -> Path:
-        """The absolute path of the directory."""
-        return Path(self._store.root)
+    def directory(self) -> Path | str:
+        """The absolute path of the directory, or its URL."""
+        root = self._store.root
+        return root if is_remote(root) else Path(root)
 
     def save(
         self,

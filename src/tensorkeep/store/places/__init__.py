@@ -6,8 +6,11 @@
 - `_open_step`: a step, opened and checked.
 - `_place`: the protocol, and the place that a path names.
 - `_directory`: a directory, with locks and renames.
+- `_listing`: what a listing of a bucket says. Pure.
+- `_bucket`: a bucket, with conditional writes.
 """
 
+from tensorkeep.store.places._bucket import UnguardedStoreWarning
 from tensorkeep.store.places._names import BASE_NAME, check_step
 from tensorkeep.store.places._place import Place, is_store, place_of
 from tensorkeep.store.places._record import (
@@ -28,6 +31,7 @@ __all__ = [
     "Step",
     "StepFiles",
     "StepRecord",
+    "UnguardedStoreWarning",
     "check_step",
     "is_store",
     "later_than",

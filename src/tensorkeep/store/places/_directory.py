@@ -11,6 +11,7 @@ from typing import Final
 
 from tensorkeep.errors import (
     AccessDeniedError,
+    BusyError,
     FormatError,
     IntegrityError,
     LimitError,
@@ -21,10 +22,11 @@ from tensorkeep.errors import (
     as_transport_error,
 )
 from tensorkeep.kinds import OpenOptions
-from tensorkeep.kinds.safetensors import Checkpoint
+from tensorkeep.kinds.safetensors import Checkpoint, read_index
 from tensorkeep.layout import index_name
 from tensorkeep.store.places._names import BASE_NAME, step_name, step_of
 from tensorkeep.store.places._open_step import ForeignStepError, open_step, record_of
+from tensorkeep.store.places._record import StepRecord, read_record
 from tensorkeep.store.places._step import Condition, Examined, Identity, Step, StepFiles
 from tensorkeep.texts import listed
 from tensorkeep.transport import (
@@ -45,6 +47,8 @@ _INDEX: Final = index_name(BASE_NAME)
 
 class DirectoryPlace:
     """Implements `Place`."""
+
+    reads_cost = False
 
     def __init__(self, path: str) -> None:
         self.root = os.path.abspath(path)  # at once: the working directory may be another when a thread saves
@@ -78,6 +82,11 @@ class DirectoryPlace:
                 os.makedirs(self.root, exist_ok=True)
                 if durable:
                     sync_directory(os.path.dirname(self.root))
+
+    def was_taken(self, path: str, error: SourceMissingError) -> bool:
+        """Say whether another process removed the directory of a step, still empty, as a leftover."""
+        was_taken = error.path == path or not os.path.isdir(path)  # it may exist again already
+        return was_taken and os.path.isdir(self.root)
 
     def look(self) -> dict[int, Identity]:
         """Return all steps, ascending."""
@@ -136,7 +145,7 @@ class DirectoryPlace:
         with publish(os.path.join(self.root, name), durable=durable) as sink:
             sink.write([text])
 
-    def remove(self, step: int) -> None:
+    def remove(self, step: int, seen: Step | None = None) -> None:
         """Rename a step, then delete it."""
         path = self.path_of(step)
         if not os.path.isdir(path):
@@ -145,18 +154,26 @@ class DirectoryPlace:
             transaction(path, BASE_NAME, durable=False, patience_s=0),  # its lock keeps out a save of the step
             as_transport_error("could not remove the step", path),
         ):
+            if seen is not None and seen.condition == "whole" and seen.record != self._record(path):
+                raise BusyError("another process has just saved the step", path=path, hint="Look at it again")
             aside = move_aside(path)
         with as_transport_error("could not remove the step", path):
             sync_directory(self.root)  # before the files: a power cut must not leave a step's name without its files
             delete_directory(aside)
 
-    def sweep(self, steps: Iterable[Step]) -> None:
+    def _record(self, path: str) -> StepRecord | None:
+        with suppress(TensorkeepError):
+            return read_record(read_index(os.path.join(path, _INDEX)).metadata)
+        return None
+
+    def sweep(self, steps: Iterable[Step]) -> bool:
         """Remove the leftovers of processes whose locks are gone."""
         with suppress(SourceMissingError), as_transport_error("could not read the store", self.root):
             delete_moved_aside(self.root)
-        for step in steps:
-            if step.condition == "incomplete" or has_staging(step.path):
-                _sweep_step(step.path)
+        left = [step.path for step in steps if step.condition == "incomplete" or has_staging(step.path)]
+        for path in left:
+            _sweep_step(path)
+        return bool(left)
 
 
 def _sweep_step(path: str) -> None:

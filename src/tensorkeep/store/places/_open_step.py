@@ -14,10 +14,12 @@ class ForeignStepError(UnsupportedError):
     """A directory with a step's name is a checkpoint, but not a step of the store."""
 
 
-def open_step(path: str, step: int, options: OpenOptions, holds: Callable[[str], bool]) -> Checkpoint:
-    """Open a step; `holds` says whether anything is at its path."""
+def open_step(
+    path: str, step: int, options: OpenOptions, holds: Callable[[str], bool], entry: str | None = None
+) -> Checkpoint:
+    """Open a step, by its index if that is given as the entry; `holds` says whether anything is at its path."""
     try:
-        opened = open_safetensors(path, options)
+        opened = open_safetensors(entry or path, options)
     except (IntegrityError, SourceMissingError):
         if holds(path):
             raise

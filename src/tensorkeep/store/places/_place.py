@@ -11,17 +11,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Protocol
 
+from tensorkeep.errors import SourceMissingError, TensorkeepError
 from tensorkeep.kinds import OpenOptions
 from tensorkeep.kinds.safetensors import Checkpoint
+from tensorkeep.store.places._bucket import BucketPlace
 from tensorkeep.store.places._directory import DirectoryPlace
 from tensorkeep.store.places._step import Examined, Identity, Step, StepFiles
-from tensorkeep.transport import is_remote, local_path
+from tensorkeep.transport import is_directory, is_remote, local_path
 
 
 class Place(Protocol):
-    """The place of all steps of one store."""
+    """The place of all steps of one store.
+
+    Attributes:
+        reads_cost: Whether reading a step twice takes twice as long.
+    """
+
+    @property
+    def reads_cost(self) -> bool: ...
 
     @property
     def root(self) -> str:
@@ -43,6 +53,9 @@ class Place(Protocol):
     def prepare(self, *, durable: bool) -> None:
         """Get ready for saves."""
 
+    def was_taken(self, path: str, error: SourceMissingError) -> bool:
+        """Say whether a save failed only because another process swept the empty place of its step."""
+
     def look(self) -> dict[int, Identity]:
         """Return all steps, ascending, whole or not; none if the place does not exist yet."""
 
@@ -53,7 +66,7 @@ class Place(Protocol):
         """Open a step, and check its index and all headers."""
 
     def measure(self) -> dict[int, StepFiles]:
-        """Return the sizes of all steps."""
+        """Return the sizes of all steps, as of the last look or later."""
 
     def read_note(self, name: str, max_nbytes: int) -> bytes | None:
         """Return a small file beside the steps, or its beginning; None if there is none."""
@@ -61,18 +74,25 @@ class Place(Protocol):
     def write_note(self, name: str, text: bytes, *, durable: bool) -> None:
         """Write a small file beside the steps, in place of an older one."""
 
-    def remove(self, step: int) -> None:
-        """Remove a step. A process that has it open can still read it, where the place allows that."""
+    def remove(self, step: int, seen: Step | None = None) -> None:
+        """Remove a step, if it still is the one that was seen."""
 
-    def sweep(self, steps: Iterable[Step]) -> None:
-        """Remove what dead processes left at and beside these steps, which are all."""
+    def sweep(self, steps: Iterable[Step]) -> bool:
+        """Remove what dead processes left at and beside these steps, which are all; say whether there was any."""
 
 
 def place_of(root: str | os.PathLike[str]) -> Place:
     """Return the place that a path names; nothing need be there yet."""
-    return DirectoryPlace(local_path(root, hint="The URL of one of its steps can be opened"))
+    path = os.fspath(root)
+    if is_remote(path) and not path.startswith("file://"):
+        return BucketPlace(path)
+    return DirectoryPlace(local_path(path))
 
 
 def is_store(path: str) -> bool:
     """Say whether a path holds steps."""
-    return not is_remote(path) and os.path.isdir(path) and bool(place_of(path).look())
+    if not is_remote(path):
+        return os.path.isdir(path) and bool(place_of(path).look())
+    with suppress(TensorkeepError):  # such as a server that lists nothing
+        return is_directory(path) and bool(place_of(path).look())
+    return False

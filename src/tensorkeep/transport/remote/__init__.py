@@ -11,6 +11,7 @@
 from tensorkeep.transport.remote._path import RemotePath, remote
 from tensorkeep.transport.remote.objects import (
     Body,
+    StoredObject,
     Version,
     is_url,
     local_path,
@@ -24,6 +25,7 @@ __all__ = [
     "Body",
     "RemotePath",
     "RemoteSource",
+    "StoredObject",
     "Version",
     "is_url",
     "local_path",

@@ -19,6 +19,7 @@ from tensorkeep.transport.remote.objects import (
     Opening,
     RemoteOptions,
     RemoteStore,
+    StoredObject,
     Version,
     WritableStore,
     is_url,
@@ -198,8 +199,26 @@ class RemotePath(str):
 
     def _holds(self, data: bytes) -> bool:
         self.forget()
-        source = self.open()
+        try:
+            source = self.open()
+        except SourceMissingError:
+            return False
         return source.nbytes == len(data) and bytes(source.read(ByteRange(0, len(data)))) == data
+
+    @property
+    def guards_swaps(self) -> bool:
+        """Whether `swap` is one conditional write, so that of two at once one is refused."""
+        return self._writable()[0].guards
+
+    def objects(self) -> list[StoredObject]:
+        """Return all objects below this directory, at any depth; none if there are none."""
+        store, path = self._writable()
+        return self._read_options.patience().try_again(lambda: store.objects(path))
+
+    def copy_to(self, new: RemotePath) -> None:
+        """Copy the object to another place in the same store, which sends no data."""
+        store, path = self._writable()
+        store.copy(path, new._writable()[1])
 
     def remove(self) -> None:
         """Remove the object if it exists."""

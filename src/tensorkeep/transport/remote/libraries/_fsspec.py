@@ -21,7 +21,9 @@ from tensorkeep.transport.remote.objects import (
     Chunks,
     ManyRefusedError,
     Opening,
+    StoredObject,
     Version,
+    bare_etag,
     changed,
     swapped,
 )
@@ -70,6 +72,27 @@ class FsspecStore:
         except Exception as error:  # noqa: BLE001 - file systems raise whatever their libraries do
             raise _translated(error, self._name_of(path)) from None
         return sorted(str(each).rstrip("/").rpartition("/")[2] for each in found)
+
+    guards = False
+
+    def objects(self, path: str) -> list[StoredObject]:
+        """Return all files below a directory; see `WritableStore.objects`."""
+        with _translating(self._name_of(path), doing="listed"):
+            self._files.invalidate_cache()
+            try:
+                found = self._files.find(path, detail=True)
+            except FileNotFoundError:
+                return []
+        root = f"{path.rstrip('/')}/"
+        return [_listed(str(name), info, root) for name, info in found.items() if info.get("type") != "directory"]
+
+    def copy(self, old: str, new: str) -> None:
+        """Copy a file; see `WritableStore.copy`."""
+        with _translating(self._name_of(old), doing="copied"):
+            directory = new.rpartition("/")[0]
+            if directory:
+                self._files.makedirs(directory, exist_ok=True)
+            self._files.cp_file(old, new)
 
     def put(self, path: str, body: Body, connections: int) -> None:  # noqa: ARG002 - the protocol's
         """Make or replace a file, by renaming one that is written beside it; see `RemoteStore.put`."""
@@ -166,11 +189,27 @@ class FsspecObject:
             info = self._files.info(self._path)
         if info.get("type") == "directory" or info.get("size") is None:
             raise SourceMissingError("there is no such file", path=self.name, found=str(info.get("type", "nothing")))
-        tag = next((str(info[key]) for key in _TAGS if info.get(key)), None)
-        time = next((str(info[key]) for key in _TIMES if info.get(key)), None)
-        if tag is None and info.get("ino") and time is not None:  # a file keeps its inode when it is written to
-            tag = f"{info['ino']} {time}"
-        return Version(int(info["size"]), tag, time)
+        return _version(info)
+
+
+def _version(info: dict[str, Any]) -> Version:
+    tag = next((str(info[key]) for key in _TAGS if info.get(key)), None)
+    time = next((str(info[key]) for key in _TIMES if info.get(key)), None)
+    if tag is None and info.get("ino") and time is not None:  # a file keeps its inode when it is written to
+        tag = f"{info['ino']} {time}"
+    return Version(int(info["size"]), tag, time)
+
+
+def _listed(path: str, info: dict[str, Any], root: str) -> StoredObject:
+    version = _version(info)
+    name = path.removeprefix(root) if path.startswith(root) else path.removeprefix(root.lstrip("/"))
+    return StoredObject(name, version.nbytes, version.etag and bare_etag(version.etag), _seconds(info))
+
+
+def _seconds(info: dict[str, Any]) -> float | None:
+    time: Any = next((info[key] for key in _TIMES if info.get(key)), None)
+    seconds = time.timestamp() if hasattr(time, "timestamp") else time
+    return seconds if isinstance(seconds, int | float) else None
 
 
 @contextmanager

@@ -24,7 +24,9 @@ from tensorkeep.transport.remote.objects import (
     Chunks,
     ManyRefusedError,
     Opening,
+    StoredObject,
     Version,
+    bare_etag,
     changed,
     join_url,
     read_only,
@@ -82,6 +84,26 @@ class ObstoreStore:
         paths = [*found["common_prefixes"], *(each["path"] for each in found["objects"])]
         return sorted(each.rstrip("/").rpartition("/")[2] for each in paths)
 
+    @property
+    def guards(self) -> bool:
+        """Whether writes can be conditional; those of a directory cannot."""
+        return type(self.store).__name__ != "LocalStore"
+
+    def objects(self, path: str) -> list[StoredObject]:
+        """Return all objects below a directory; see `WritableStore.objects`."""
+        obstore = self._to_write(path)
+        found: list[StoredObject] = []
+        with _translating(shown_url(join_url(self._url, path))):
+            for metas in obstore.list(self.store, path or None, chunk_size=_LISTED_AT_ONCE):
+                found += (_listed(meta, path) for meta in metas)
+        return found
+
+    def copy(self, old: str, new: str) -> None:
+        """Copy an object; see `WritableStore.copy`."""
+        obstore = self._to_write(new)
+        with _translating(self.at(old).name, doing="copied"):
+            obstore.copy(self.store, old, new)
+
     def put(self, path: str, body: Body, connections: int) -> None:
         """Make or replace an object, in parts that are sent in parallel; see `RemoteStore.put`."""
         obstore = self._to_write(path)
@@ -90,6 +112,9 @@ class ObstoreStore:
 
         def send(pieces: Iterator[Buffer]) -> None:
             with _translating(self.at(path).name, doing="written"):
+                if body.nbytes <= _PART_NBYTES:  # one request in place of three
+                    obstore.put(self.store, path, b"".join(map(bytes, pieces)), use_multipart=False)
+                    return
                 obstore.put(
                     self.store, path, pieces, chunk_size=part_nbytes, max_concurrency=n_parts, use_multipart=True
                 )
@@ -202,6 +227,8 @@ _CHUNK_NBYTES: Final = 2**18
 """Bytes handed over at a time: enough to keep Python's work per byte small."""
 
 
+_LISTED_AT_ONCE: Final = 1000
+
 _PART_NBYTES: Final = 2**23
 _MAX_PARTS: Final = 9_000
 """S3 accepts 10,000 parts of one object."""
@@ -209,6 +236,12 @@ _MAX_PARTS: Final = 9_000
 
 def _version(meta: Any) -> Version:
     return Version(meta["size"], meta.get("e_tag"), meta.get("last_modified"), meta.get("version"))
+
+
+def _listed(meta: Any, path: str) -> StoredObject:
+    etag, modified = meta.get("e_tag"), meta.get("last_modified")
+    name = meta["path"].removeprefix(f"{path}/")
+    return StoredObject(name, meta["size"], etag and bare_etag(etag), modified and modified.timestamp())
 
 
 def _naming(version: Version) -> dict[str, str]:

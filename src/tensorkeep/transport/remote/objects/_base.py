@@ -52,6 +52,32 @@ class Version(msgspec.Struct, frozen=True):
         return self.is_pinned or self.modified == other.modified  # servers of one site may disagree on times
 
 
+class StoredObject(msgspec.Struct, frozen=True):
+    """An object in a listing.
+
+    Attributes:
+        name: Its path below the listed one, with / between parts.
+        nbytes: Its size in bytes.
+        etag: The ETag without quotes, or None.
+        modified: Seconds since 1970 of the last change by the store's clock, or None.
+    """
+
+    name: str
+    nbytes: int
+    etag: str | None
+    modified: float | None
+
+    def is_of(self, version: Version) -> bool:
+        """Whether this is a version of the object, as far as the listing says."""
+        has_etags = self.etag is not None and version.etag is not None
+        return self.nbytes == version.nbytes and (not has_etags or self.etag == bare_etag(version.etag or ""))
+
+
+def bare_etag(etag: str) -> str:
+    """Return an ETag as listings have it, some of them without quotes."""
+    return etag.removeprefix("W/").strip('"')
+
+
 class Opening(msgspec.Struct, frozen=True):
     """Result of the first request.
 
@@ -147,7 +173,20 @@ class RemoteStore(Protocol):
 
 @runtime_checkable
 class WritableStore(RemoteStore, Protocol):
-    """A store that can be written to."""
+    """A store that can be written to.
+
+    Attributes:
+        guards: Whether `swap` is one conditional write; if not, it looks first and then writes.
+    """
+
+    @property
+    def guards(self) -> bool: ...
+
+    def objects(self, path: str) -> list[StoredObject]:
+        """Return all objects below a directory, at any depth; none if there is no such directory."""
+
+    def copy(self, old: str, new: str) -> None:
+        """Copy an object within the store, which sends no data."""
 
     def put(self, path: str, body: Body, connections: int) -> None:
         """Create or replace an object; others see it only once it is complete."""
