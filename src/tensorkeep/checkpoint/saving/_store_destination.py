@@ -33,11 +33,11 @@ from tensorkeep.errors import (
     TransportError,
     UnsupportedError,
 )
-from tensorkeep.kinds.safetensors import Checkpoint
+from tensorkeep.kinds.safetensors import Checkpoint, TensorFile, with_index
 from tensorkeep.layout import Index, blocks_name, emit_index, index_names, parse_index, parse_removed
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.tensors import FileBody, Sealing, file_body
-from tensorkeep.transport import ByteRange, RemotePath, Version
+from tensorkeep.transport import ByteRange, RemotePath, Version, is_remote
 
 _NOT_COMMITTED: Final = AccessDeniedError, SourceChangedError, UnsupportedError
 """Errors after which the index is surely not the new one. After any other, the answer may have been lost."""
@@ -192,14 +192,13 @@ def _files_of(existing: ExistingIndex | None) -> set[str]:
     return {*existing.index.files, *existing.index.sidecars} if existing and existing.index else set()
 
 
-def _sibling_of(directory: RemotePath, reused: object) -> Sibling | None:
+def _sibling_of(directory: RemotePath, reused: Checkpoint | TensorFile | None) -> Sibling | None:
     """Return a checkpoint in the same parent directory, by what its index says of its files."""
-    if not isinstance(reused, Checkpoint) or not reused.index.shards:
+    older = None if reused is None else with_index(reused)
+    if older is None or not older.index.shards or not is_remote(older.directory):
         return None
-    other = reused.directory
-    if not isinstance(other, RemotePath) or other.split()[0].fingerprint != directory.split()[0].fingerprint:
-        return None
-    return Sibling(other.split()[1], reused.index.shards)
+    parent, name = RemotePath.of(older.directory).split()
+    return Sibling(name, older.index.shards) if parent.fingerprint == directory.split()[0].fingerprint else None
 
 
 def existing_index(directory: RemotePath, names: Iterable[str]) -> ExistingIndex | None:
