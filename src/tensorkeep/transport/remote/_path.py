@@ -207,7 +207,7 @@ class RemotePath(str):
 
     @property
     def guards_swaps(self) -> bool:
-        """Whether `swap` is one conditional write, so that of two at once one is refused."""
+        """Whether `swap` is one conditional write, and one of two at once is refused."""
         return self._writable()[0].guards
 
     def objects(self) -> list[StoredObject]:

@@ -86,7 +86,7 @@ class ObstoreStore:
 
     @property
     def guards(self) -> bool:
-        """Whether writes can be conditional; those of a directory cannot."""
+        """Whether writes can be conditional; to a directory they cannot."""
         return type(self.store).__name__ != "LocalStore"
 
     def objects(self, path: str) -> list[StoredObject]:
