@@ -123,7 +123,7 @@ class UploadSpec(msgspec.Struct, frozen=True):
         return same if same is not None and _is_there(directory.joined(same), record) else None
 
     def _is_copied(self, directory: RemotePath, record: ShardRecord, name: str) -> bool:
-        """Let the store copy an equal file; False if there is none, or the store cannot."""
+        """Let the store copy an equal file; False if no file is equal, or the store cannot."""
         old = _equal(self.sibling.files, record) if self.sibling else None
         if old is None or self.sibling is None:
             return False

@@ -33,7 +33,7 @@ from tensorkeep.kinds import OpenOptions
 from tensorkeep.kinds.safetensors import Checkpoint
 from tensorkeep.layout import Index, emit_removed, parse_index, parse_removed
 from tensorkeep.limits import MAX_INDEX_NBYTES
-from tensorkeep.store.places._listing import INDEX, REMOVAL_IS_DEAD_S, ListedStep, is_shard, steps_in
+from tensorkeep.store.places._listing import INDEX, REMOVAL_IS_DEAD_S, ListedStep, is_of_save, steps_in
 from tensorkeep.store.places._names import step_name
 from tensorkeep.store.places._open_step import foreign, open_step
 from tensorkeep.store.places._record import StepRecord, read_record
@@ -187,7 +187,7 @@ class BucketPlace:
             raise _busy(path)
         if record is None and _readable(text, check=True) is not None:
             raise foreign(path)
-        self._remove(path, source.version, filter(is_shard, index.files if index else ()))
+        self._remove(path, source.version, filter(is_of_save, (*index.files, *index.sidecars) if index else ()))
 
     def _remove(self, path: RemotePath, before: Version, files: Iterable[str]) -> None:
         names = sorted(files)
@@ -226,7 +226,8 @@ class BucketPlace:
                     if seen.is_older(INDEX, REMOVAL_IS_DEAD_S):
                         self._remove(path, source.version, going)
                     return True
-                named = parse_index(text, path).files
+                index = parse_index(text, path)
+                named = (*index.files, *index.sidecars)
             return not remove_objects(path, seen.dead(set(named)))
         except TensorkeepError:  # what cannot be read now is not touched
             return False

@@ -26,7 +26,7 @@ REMOVAL_IS_DEAD_S: Final = 3600.0
 INDEX: Final = index_name(BASE_NAME)
 
 _match_shard = re.compile(
-    re.escape(BASE_NAME) + r"-(?P<token>[0-9a-f]{8})-[0-9]{5,}-of-[0-9]{5,}\.safetensors", re.ASCII
+    re.escape(BASE_NAME) + r"-(?P<token>[0-9a-f]{8})-[0-9]{5,}-of-[0-9]{5,}\.safetensors(?:\.blocks)?", re.ASCII
 ).fullmatch
 _match_staged = re.compile(r"\.(?P<token>[0-9a-f]{16})\.tensorkeep-staged", re.ASCII).fullmatch
 """What a file system of fsspec has until a file is complete."""
@@ -100,8 +100,8 @@ def steps_in(objects: Iterable[StoredObject]) -> dict[int, ListedStep]:
     return {step: ListedStep(found[step], newest) for step in sorted(found)}
 
 
-def is_shard(name: str) -> bool:
-    """Say whether a name is one that saves to buckets give to shards."""
+def is_of_save(name: str) -> bool:
+    """Say whether a name is one that saves to buckets give to shards and the digests of their blocks."""
     return _match_shard(name) is not None
 
 
