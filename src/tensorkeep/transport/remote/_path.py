@@ -211,7 +211,7 @@ class RemotePath(str):
         return self._writable()[0].guards
 
     def objects(self) -> list[StoredObject]:
-        """Return all objects below this directory, at any depth; none if there are none."""
+        """Return all objects below this directory, at any depth, if any."""
         store, path = self._writable()
         return self._read_options.patience().try_again(lambda: store.objects(path))
 

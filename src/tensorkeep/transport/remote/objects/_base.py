@@ -183,7 +183,7 @@ class WritableStore(RemoteStore, Protocol):
     def guards(self) -> bool: ...
 
     def objects(self, path: str) -> list[StoredObject]:
-        """Return all objects below a directory, at any depth; none if there is no such directory."""
+        """Return all objects below a directory, at any depth; if any."""
 
     def copy(self, old: str, new: str) -> None:
         """Copy an object within the store, which sends no data."""
