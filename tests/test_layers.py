@@ -52,6 +52,7 @@ LAYERS = (
         "exporting",
         "fetching",
         "publishing",
+        "tensor_parallel",
         "models",
         "meshes",
         "runs",

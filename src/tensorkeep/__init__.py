@@ -15,6 +15,7 @@
     tensorkeep.show(file["w"])                     a picture of a tensor or a checkpoint, for notebooks
     tensorkeep.writing(directory, plan)            write a checkpoint tensor by tensor, completely or not at all
     tensorkeep.reshard(path, directory)            rewrite a checkpoint with other shards, names or dtypes
+    tensorkeep.reshard_for_ranks(path, directory, 8)  divide it for tensor parallelism, a directory for each rank
     tensorkeep.join(paths, directory)              put the tensors of several checkpoints into one
     tensorkeep.edit(path)                          rename tensors and change metadata in place
     tensorkeep.add_sha256(path)                    add the SHA-256 of each shard to the index
@@ -52,6 +53,7 @@
     tensorkeep.patches       what turns one into another        small files, applied, undone, looked through
     tensorkeep.pictures      pictures of tensors, checkpoints   HTML and SVG for notebooks
     tensorkeep.store         many checkpoints                   the last and the best; nothing is written twice
+    tensorkeep.tensor_parallel   one model for many ranks   directories that each rank reads alone
     tensorkeep.conversion    any kind to safetensors
     tensorkeep.exporting     any kind to other formats
     tensorkeep.fetching      downloads                          parallel, resumed, verified
@@ -104,6 +106,7 @@ if TYPE_CHECKING:
     from tensorkeep.kinds import Finding, Opened, Verification
     from tensorkeep.kinds.dcp import DistributedCheckpoint
     from tensorkeep.kinds.pickles import PickleFile, PickleSet
+    from tensorkeep.kinds.ranks import RankedCheckpoint
     from tensorkeep.kinds.safetensors import Checkpoint, TensorFile
     from tensorkeep.measuring import Histogram, TensorStatistics, statistics
     from tensorkeep.patches import follow
@@ -113,6 +116,7 @@ if TYPE_CHECKING:
     from tensorkeep.signing import sign
     from tensorkeep.state import NamedData
     from tensorkeep.store import CheckpointStore
+    from tensorkeep.tensor_parallel import RankDivision, reshard_for_ranks
     from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView, combine, save, staging
     from tensorkeep.transport.remote import remote
     from tensorkeep.trust import Policy
@@ -142,6 +146,8 @@ __all__ = [
     "Picture",
     "Policy",
     "Push",
+    "RankDivision",
+    "RankedCheckpoint",
     "SafetensorError",
     "SaveHandle",
     "ScanFinding",
@@ -177,6 +183,7 @@ __all__ = [
     "release_snapshots",
     "remote",
     "reshard",
+    "reshard_for_ranks",
     "safe_open",
     "save",
     "save_async",
@@ -206,6 +213,7 @@ _NAMES = {
     "kinds": "Finding Opened Verification",
     "kinds.dcp": "DistributedCheckpoint",
     "kinds.pickles": "PickleFile PickleSet",
+    "kinds.ranks": "RankedCheckpoint",
     "kinds.safetensors": "Checkpoint TensorFile",
     "measuring": "Histogram TensorStatistics statistics",
     "patches": "follow",
@@ -215,6 +223,7 @@ _NAMES = {
     "signing": "sign",
     "state": "NamedData",
     "store": "CheckpointStore",
+    "tensor_parallel": "RankDivision reshard_for_ranks",
     "tensors": "LazyTensor LazyTensors TensorView combine save staging",
     "transport.remote": "remote",
     "trust": "Policy",
@@ -258,6 +267,7 @@ _MODULES = (
     "signing",
     "state",
     "store",
+    "tensor_parallel",
     "tensorflow",
     "tensors",
     "torch",

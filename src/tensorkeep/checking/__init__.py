@@ -8,6 +8,7 @@
 - `_architecture`: those tensors, from a config: a program of its own, which uses transformers.
 - `_quantized`: how tensors are quantized.
 - `_reference`: what `against=` means.
+- `_division`: how a model's own plan divides its tensors among ranks.
 - `_ties`: tensors that are equal, or should be.
 - `_files`: the files of a checkpoint.
 - `_pipeline`: directories of several models. Pure.
@@ -18,6 +19,7 @@
 
 from tensorkeep.checking._check import check
 from tensorkeep.checking._comparison import Fit
+from tensorkeep.checking._division import Divided, ModelDivision, division_by_library
 from tensorkeep.checking._findings import SEVERITIES, CheckFinding
 from tensorkeep.checking._report import CheckReport
 
@@ -25,6 +27,9 @@ __all__ = [
     "SEVERITIES",
     "CheckFinding",
     "CheckReport",
+    "Divided",
     "Fit",
+    "ModelDivision",
     "check",
+    "division_by_library",
 ]

@@ -45,7 +45,7 @@ def main() -> None:
     request = json.load(sys.stdin)
     with redirect_stdout(sys.stderr):
         try:
-            answer = describe(request["config"], request["class"])
+            answer = describe(request["config"], request["class"], is_divided=request.get("is_divided", False))
         except RefusedConfigError as error:
             answer = {"refused": str(error)}
         except Exception as error:  # noqa: BLE001 - whatever a library raises for a config that it does not like
@@ -65,8 +65,11 @@ def _refuse_event(event: str, arguments: tuple[Any, ...]) -> None:
         raise RefusedConfigError(f"building its model would run something: {event} {arguments!r:.200}")
 
 
-def describe(config: Mapping[str, Any], class_name: str | None) -> dict[str, Any]:
-    """Return names and shapes of a model's tensors, and which others a checkpoint may lack or add."""
+def describe(config: Mapping[str, Any], class_name: str | None, *, is_divided: bool = False) -> dict[str, Any]:
+    """Return names and shapes of a model's tensors, and which others a checkpoint may lack or add.
+
+    With `is_divided`, also how the model's own plan divides them among ranks.
+    """
     import torch
     import transformers
 
@@ -83,6 +86,7 @@ def describe(config: Mapping[str, Any], class_name: str | None) -> dict[str, Any
         "may_lack": _patterns(model, "_keys_to_ignore_on_load_missing"),
         "may_add": _patterns(model, "_keys_to_ignore_on_load_unexpected"),
         "prefix": cls.base_model_prefix,
+        "divided": _divided(model, state) if is_divided else {},
     }
 
 
@@ -149,6 +153,49 @@ def _as_saved(model: Any, state: Mapping[str, Any]) -> Mapping[str, Any] | None:
         return None
     reverted: Mapping[str, Any] = revert_weight_conversion(model, state)
     return reverted
+
+
+def _divided(model: Any, state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return for each divided tensor, as it is saved, the dimension and how many matrices lie along it.
+
+    Which dimension of a saved tensor is divided is found out with shapes: the divided dimension of each parameter is
+    made twice as long, and transformers says what would be saved of that.
+    """
+    from transformers.integrations.tensor_parallel import replace_layer_number_by_wildcard
+
+    plan = getattr(model, "tp_plan", None) or getattr(model, "_tp_plan", None) or {}
+    longer: dict[str, Any] = dict(state)
+    blocks: dict[str, int] = {}
+    for name, tensor in state.items():
+        pattern = replace_layer_number_by_wildcard(name)
+        style = plan.get(pattern) or plan.get(pattern.rpartition(".")[0]) or ""
+        dim = _divided_dim(style, tensor.ndim, name) if hasattr(tensor, "ndim") else None
+        if dim is not None:
+            shape = [extent * (1 + (axis == dim)) for axis, extent in enumerate(tensor.shape)]
+            longer[name] = tensor.new_empty(shape)
+            blocks[name] = 2 if style.startswith("packed_") else 1
+    saved, saved_longer = (_as_saved(model, form) or form for form in (state, longer))
+    divided: dict[str, Any] = {}
+    for name, tensor in saved.items():
+        other = saved_longer.get(name)
+        pairs = () if other is None else enumerate(zip(tensor.shape, other.shape, strict=True))
+        changed = [axis for axis, (extent, longer_extent) in pairs if extent != longer_extent]
+        if len(changed) == 1:
+            divided[name] = {"dim": changed[0], "ndim": tensor.ndim, "n_blocks": blocks.get(name, 1)}
+    return divided
+
+
+def _divided_dim(style: str, ndim: int, name: str) -> int | None:
+    """Return the dimension that a style of transformers divides; None for one that leaves tensors whole."""
+    if ndim == 0:
+        return None
+    if style in {"embedding_rowwise", "grouped_gemm"}:
+        return 0
+    if "colwise" in style and style != "embedding_colwise":
+        return max(ndim - 2, 0)
+    if "rowwise" in style or style == "embedding_colwise":
+        return None if ndim == 1 or name.endswith(".bias") else ndim - 1
+    return None
 
 
 def described(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -127,7 +127,21 @@ def _made_by(function: Callable[[], Any]) -> Any:
 
 
 def _of_config(path: str, class_name: str | None) -> Reference:
-    """Let transformers build the model of a config in a process of its own."""
+    start = perf_counter()
+    _, answer = built_by_library(path, {"class": class_name})
+    return Reference(
+        answer["model"],
+        [_form_of(form) for form in answer["forms"]],
+        [re.compile(pattern) for pattern in answer["may_lack"]],
+        [re.compile(pattern) for pattern in answer["may_add"]],
+        answer["prefix"],
+        perf_counter() - start,
+        is_library=True,
+    )
+
+
+def built_by_library(path: str, wanted: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:
+    """Let transformers build the model of a config in a process of its own; return the config, and the answer."""
     text = read_config(path)
     settings = parse_config(text)
     if settings is None or not isinstance(settings.top.get("model_type"), str):
@@ -140,21 +154,12 @@ def _of_config(path: str, class_name: str | None) -> Reference:
             path=path,
             hint="Install it: pip install transformers torch; or compare with another checkpoint",
         )
-    start = perf_counter()
-    answer = _built({"config": settings.top, "class": class_name})
+    answer = _built({"config": settings.top, **wanted})
     if "refused" in answer:
         if "auto_map" in answer["refused"]:
             raise NeedsCodeError(answer["refused"])
         raise UnsupportedError("no model can be built from this config", path=path, found=answer["refused"])
-    return Reference(
-        answer["model"],
-        [_form_of(form) for form in answer["forms"]],
-        [re.compile(pattern) for pattern in answer["may_lack"]],
-        [re.compile(pattern) for pattern in answer["may_add"]],
-        answer["prefix"],
-        perf_counter() - start,
-        is_library=True,
-    )
+    return settings, answer
 
 
 def _built(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -56,6 +56,7 @@ from tensorkeep.checkpoint.rewriting import (
     rewrite_as_one,
     select_and_drop,
     transform,
+    whole_checkpoint,
 )
 from tensorkeep.checkpoint.saving import (
     Destination,
@@ -65,6 +66,7 @@ from tensorkeep.checkpoint.saving import (
     OldFiles,
     Place,
     Reservation,
+    ReservedFiles,
     SaveHandle,
     SaveOptions,
     SavePlan,
@@ -118,6 +120,7 @@ __all__ = [
     "RankedTensors",
     "Rendezvous",
     "Reservation",
+    "ReservedFiles",
     "RewriteOptions",
     "SaveHandle",
     "SaveOptions",
@@ -173,6 +176,7 @@ __all__ = [
     "transform",
     "verify",
     "verify_folder",
+    "whole_checkpoint",
     "write_checkpoint",
     "write_parts",
     "writing",

@@ -15,11 +15,12 @@
 - `_fetch`: all of this together.
 """
 
-from tensorkeep.fetching._companions import MAX_COMPANION_NBYTES, companions_among
+from tensorkeep.fetching._companions import MAX_COMPANION_NBYTES, USUAL_COMPANIONS, companions_among
 from tensorkeep.fetching._fetch import fetch
 
 __all__ = [
     "MAX_COMPANION_NBYTES",
+    "USUAL_COMPANIONS",
     "companions_among",
     "fetch",
 ]

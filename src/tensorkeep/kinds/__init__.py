@@ -17,6 +17,7 @@
 - `tensorflow/`: checkpoints and SavedModels of TensorFlow.
 - `dcp/`: directories of torch.distributed.checkpoint.
 - `orbax/`: directories of orbax; through tensorstore if the caller names it.
+- `ranks`: directories with a checkpoint for each rank.
 - `folder`: a directory with a manifest, checked and fetched with every file in it.
 - `registry`: `KINDS`, all kinds in order of preference.
 

@@ -6,6 +6,7 @@
 - `_shard_plan`: which tensor goes into which file.
 - `_removed`: what takes the place of an index while its checkpoint is being removed.
 - `_index`: the index: the file of each tensor, and the size and digests of each file.
+- `_rank_set`: checkpoints of ranks that each read their own files.
 - `_piece_index`: the index of a checkpoint that several processes wrote.
 - `_location`: which files a path refers to. The only file here that is not pure.
 - `_manifest`: the files of a directory that were saved together, with their digests.
@@ -27,16 +28,32 @@ from tensorkeep.layout._manifest import MANIFEST, FileRecord, emit_manifest, par
 from tensorkeep.layout._piece_index import PiecedTensor, index_of_pieces, piece_name
 from tensorkeep.layout._pieces import Piece, TensorSize, pieces_in_order, reach_of
 from tensorkeep.layout._removed import emit_removed, parse_removed
+from tensorkeep.layout._rank_set import (
+    RANK_SET,
+    SHARE_KEY,
+    RankPart,
+    RankSet,
+    RankShare,
+    emit_rank_set,
+    parse_rank_set,
+    parse_share,
+    rank_directory,
+)
 from tensorkeep.layout._shard_plan import Shard, ShardPlan, plan_from_layout, plan_shards
 from tensorkeep.layout._size import parse_size
 
 __all__ = [
     "MANIFEST",
+    "RANK_SET",
+    "SHARE_KEY",
     "FileRecord",
     "Index",
     "Location",
     "Piece",
     "PiecedTensor",
+    "RankPart",
+    "RankSet",
+    "RankShare",
     "Shard",
     "ShardPlan",
     "ShardRecord",
@@ -45,6 +62,7 @@ __all__ = [
     "emit_index",
     "emit_manifest",
     "emit_removed",
+    "emit_rank_set",
     "index_name",
     "index_names",
     "index_of_pieces",
@@ -52,11 +70,14 @@ __all__ = [
     "parse_index",
     "parse_manifest",
     "parse_removed",
+    "parse_rank_set",
+    "parse_share",
     "parse_size",
     "piece_name",
     "pieces_in_order",
     "plan_from_layout",
     "plan_shards",
+    "rank_directory",
     "reach_of",
     "renamed_shard",
     "shard_name",

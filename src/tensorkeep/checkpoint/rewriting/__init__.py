@@ -24,7 +24,12 @@ from tensorkeep.checkpoint.rewriting._pipeline import (
     select_and_drop,
     transform,
 )
-from tensorkeep.checkpoint.rewriting._reshard import join, reshard, rewrite_as_one
+from tensorkeep.checkpoint.rewriting._reshard import (
+    join,
+    reshard,
+    rewrite_as_one,
+    whole_checkpoint,
+)
 from tensorkeep.parallel import Progress
 
 __all__ = [
@@ -45,4 +50,5 @@ __all__ = [
     "rewrite_as_one",
     "select_and_drop",
     "transform",
+    "whole_checkpoint",
 ]

@@ -233,7 +233,7 @@ def rewrite_as_one(
         layout = read_index(os.fspath(layout))
     with ExitStack() as files:
         refuse_file_name(check_target(directory))
-        opened = [(path, _opened(path, variant, files)) for path in paths]
+        opened = [(path, whole_checkpoint(path, variant, files)) for path in paths]
 
         def refuse_loss(new: Collection[str] = ()) -> None:
             if not overwrite:
@@ -274,7 +274,8 @@ def _kept_of_index(sources: list[Opened]) -> dict[str, Any] | None:
     return {key: value for key, value in metadata.items() if not key.startswith("total_")} or None
 
 
-def _opened(path: str, variant: str | None, files: ExitStack) -> Opened:
+def whole_checkpoint(path: str, variant: str | None, files: ExitStack) -> Opened:
+    """Open a finished checkpoint that holds nothing but tensors; `files` closes it."""
     options = OpenOptions(variant=variant if is_directory(path) else None)
     with listing_cache(path) as given:
         found = find_kind(Place(given, variant=options.variant))

@@ -6,6 +6,7 @@
 - `_patched`: the patch that a command wrote.
 - `_published`: what a push sent.
 - `_written`: the checkpoint that a command wrote.
+- `_ranks_written`: the directories of ranks that a command wrote.
 - `_extracted`: the adapter that a command wrote.
 - `_access_log`: the requests that a server answered.
 - `_failure`: the error that ended a command.
@@ -20,6 +21,7 @@ from tensorkeep.cli.reports._extracted import Extracted
 from tensorkeep.cli.reports._failure import Failure
 from tensorkeep.cli.reports._patched import Patched
 from tensorkeep.cli.reports._published import Published
+from tensorkeep.cli.reports._ranks_written import DividedForRanks
 from tensorkeep.cli.reports._scan import scan_lines
 from tensorkeep.cli.reports._verify import Status, Verdict
 from tensorkeep.cli.reports._written import Written, read_written
@@ -52,6 +54,7 @@ __all__ = [
     "Checked",
     "Comparison",
     "Converted",
+    "DividedForRanks",
     "Exported",
     "Extracted",
     "Failure",

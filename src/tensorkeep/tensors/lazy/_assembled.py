@@ -185,7 +185,9 @@ class AssembledReader:
         if self.joined is not None:
             return self.joined.tensor_to_write(name, entry, digest)
         dtype = known_dtype(name, entry)
-        return StreamedTensor(dtype, entry.shape, entry.nbytes, lambda: self._buffers(name, entry, dtype))
+        return StreamedTensor(
+            dtype, entry.shape, entry.nbytes, lambda: self._buffers(name, entry, dtype), digest=digest
+        )
 
     def _buffers(self, name: str, entry: TensorEntry, dtype: DType) -> Iterator[Buffer]:
         """Assemble the tensor part by part: small enough for memory, large enough for long runs of each piece."""

@@ -109,7 +109,7 @@ def _saved_state_of(tensors: LazyTensors) -> State | None:
 def _is_flat(state: Any) -> bool:
     """Say whether a state is nothing but tensors by name."""
     return isinstance(state, Mapping) and all(
-        type(name) is str and (isinstance(tensor, LazyTensor) or is_tensor(tensor) or exports_memory(tensor))
+        type(name) is str and (isinstance(tensor, _OWN) or is_tensor(tensor) or exports_memory(tensor))
         for name, tensor in state.items()
     )
 

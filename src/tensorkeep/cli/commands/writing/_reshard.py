@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Annotated
+
+import typer
 
 import tensorkeep
 from tensorkeep.cli.inputs import (
@@ -17,9 +20,12 @@ from tensorkeep.cli.inputs import (
     SplitLarge,
     Stochastic,
     Variant,
+    pairs_of,
+    size_of,
 )
-from tensorkeep.cli.reports import read_written
+from tensorkeep.cli.reports import DividedForRanks, read_written
 from tensorkeep.cli.terminal import Writing, show_result
+from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES
 
 
 def reshard(
@@ -34,6 +40,21 @@ def reshard(
     stochastic: Stochastic = None,
     variant: Variant = None,
     force: Force = False,
+    tp: Annotated[
+        int | None,
+        typer.Option(
+            "--tp", metavar="N", min=1, help="Divide it for tensor parallelism: a directory for each of N ranks."
+        ),
+    ] = None,
+    plan: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--plan",
+            metavar="PATTERN=STYLE",
+            help="With --tp: how tensors are divided, such as '*.q_proj=colwise'; or a TOML file. Else as the model's"
+            " own plan says.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Rewrite a checkpoint in other shards.
@@ -43,7 +64,19 @@ def reshard(
     or what it held before; it may be the source's own directory.
 
     Options apply in this order: --select, --drop, --rename, --strip-prefix, --cast. The first three can be repeated.
+
+    With --tp, each rank of a server gets a directory that it reads alone. Styles of --plan, which can be repeated,
+    are colwise, rowwise, packed_colwise, embedding_rowwise, experts, replicate and model; the first pattern that
+    matches counts. Resharding the new directory puts the whole tensors together again.
     """
+    if tp is not None or plan:
+        others = (balance, split_large, cast, stochastic, files.sha256, files.order, files.output_variant)
+        if any((*others, *names.arguments().values())) or files.align != ALIGNMENT_NBYTES:
+            raise typer.BadParameter(
+                "of the other options, only --max-shard-size and --variant apply with --tp", param_hint="'--tp'"
+            )
+        _reshard_for_ranks(source, directory, tp, plan, files.max_shard_size, variant, force=force, as_json=as_json)
+        return
     write = partial(
         tensorkeep.reshard,
         source,
@@ -60,3 +93,36 @@ def reshard(
     writing.run_shown("writing", write)
     written = read_written(directory, files.output_variant, writing.seconds, writing.replaced)
     show_result(written, as_json=as_json)
+
+
+def _reshard_for_ranks(
+    source: str,
+    directory: str,
+    n_ranks: int | None,
+    plan: list[str] | None,
+    max_shard_size: str,
+    variant: str | None,
+    *,
+    force: bool,
+    as_json: bool,
+) -> None:
+    if n_ranks is None:
+        raise typer.BadParameter("--plan is for --tp", param_hint="'--plan'")
+    write = partial(
+        tensorkeep.reshard_for_ranks,
+        source,
+        directory,
+        n_ranks,
+        plan=_plan_of(plan),
+        max_shard_size=size_of(max_shard_size),
+        variant=variant,
+    )
+    writing = Writing(directory, force=force, asks=not as_json)
+    done = writing.run_shown("writing", write)
+    show_result(DividedForRanks(directory, done, writing.seconds), as_json=as_json)
+
+
+def _plan_of(texts: list[str] | None) -> dict[str, str] | str | None:
+    if texts and len(texts) == 1 and "=" not in texts[0]:
+        return None if texts[0] == "model" else texts[0]
+    return pairs_of(texts, "--plan", "PATTERN=STYLE") or None

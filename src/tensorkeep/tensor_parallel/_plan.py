@@ -1,0 +1,71 @@
+"""Which rule divides which tensor: from patterns, and from the model's own plan. Pure."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Final, TypeAlias
+
+from tensorkeep.errors import FormatError, RefusedError
+from tensorkeep.tensor_parallel._rules import WHOLE, Rule, parse_rule
+from tensorkeep.texts import listed
+
+RuleOf: TypeAlias = Callable[[str], Rule]
+"""Takes the name of a tensor."""
+
+MODEL: Final = "model"
+"""The style that leaves a tensor to the model's own plan."""
+
+
+class PatternPlan:
+    """Styles by shell patterns for names of tensors, or of their modules; the first that matches counts.
+
+    Args:
+        styles: Pattern to style, such as `{"*.q_proj": "colwise:heads=32", "*": "model"}`.
+        of_model: The model's own plan, for tensors of the style `"model"`; called only if there are such tensors.
+    """
+
+    def __init__(self, styles: Mapping[str, str], of_model: Callable[[], RuleOf]) -> None:
+        self._rules = {pattern: None if style == MODEL else parse_rule(style) for pattern, style in styles.items()}
+        self._of_model = of_model
+        self._found: RuleOf | None = None
+        self._used: set[str] = set()
+
+    def rule_of(self, name: str) -> Rule:
+        """Return the rule of a tensor; one that no pattern matches is whole."""
+        module = name.rpartition(".")[0]
+        for pattern, rule in self._rules.items():
+            if fnmatchcase(name, pattern) or fnmatchcase(module, pattern):
+                self._used.add(pattern)
+                return self._model_rule(name) if rule is None else rule
+        return WHOLE
+
+    def _model_rule(self, name: str) -> Rule:
+        if self._found is None:
+            self._found = self._of_model()
+        return self._found(name)
+
+    def refuse_unused(self, names: Iterable[str]) -> None:
+        """Refuse patterns that matched none of the names: they may be misspelled."""
+        if unused := [pattern for pattern in self._rules if pattern not in self._used]:
+            raise RefusedError(
+                f"the plan has patterns that match no tensor: {listed(unused)}",
+                expected="patterns for names of tensors or modules, such as *.q_proj",
+                found=listed(f"`{name}`" for name in list(names)[:5]),
+            )
+
+
+def parse_plan(text: bytes, path: str) -> dict[str, str]:
+    """Read a plan: TOML with a table `plan` of pattern to style."""
+    try:
+        plan = tomllib.loads(text.decode()).get("plan")
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise FormatError("the plan is not TOML", path=path, found=str(error)) from None
+    if not isinstance(plan, dict) or not plan or not all(isinstance(style, str) for style in plan.values()):
+        raise FormatError(
+            "the file has no plan",
+            path=path,
+            expected='a table such as [plan] with lines such as "*.q_proj" = "colwise"',
+        )
+    return plan

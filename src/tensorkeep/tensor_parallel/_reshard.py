@@ -1,0 +1,249 @@
+"""`reshard_for_ranks`: a checkpoint as directories that each rank of a server or a job reads alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from typing import Final
+
+import msgspec
+
+from tensorkeep.checkpoint import (
+    Progress,
+    ReservedFiles,
+    SaveOptions,
+    destination_exists,
+    identity_of,
+    refuse_replaced,
+    whole_checkpoint,
+)
+from tensorkeep.dtypes import BY_NAME
+from tensorkeep.errors import DtypeError, LimitError, RefusedError, SourceMissingError, UnsupportedError
+from tensorkeep.fetching import MAX_COMPANION_NBYTES, USUAL_COMPANIONS, companions_among
+from tensorkeep.kinds import Opened
+from tensorkeep.layout import RANK_SET, parse_size, rank_directory
+from tensorkeep.parallel import ProgressMeter, batches_of, parallel_map
+from tensorkeep.quantized import layouts
+from tensorkeep.tensor_parallel._divide import Header, divide
+from tensorkeep.tensor_parallel._fill import Filled, TensorToFill, fill
+from tensorkeep.tensor_parallel._model_plan import model_plan
+from tensorkeep.tensor_parallel._plan import MODEL, PatternPlan, parse_plan
+from tensorkeep.tensor_parallel._write import Shares, write_ranks
+from tensorkeep.transport import ByteRange, Reserved, is_directory, is_remote, join, list_names, open_source, split
+
+Plan = Mapping[str, str] | str | os.PathLike[str]
+
+_MAX_RANKS: Final = 4096
+_MAX_THREADS: Final = 4
+_MAX_PLAN_NBYTES: Final = 2**22
+
+
+class RankDivision(msgspec.Struct, frozen=True):
+    """What `reshard_for_ranks` wrote.
+
+    Attributes:
+        directories: Name of each rank's directory, in order.
+        nbytes: Bytes of tensors that each rank has.
+        divided: Names of the tensors that are divided.
+        whole: Names of the tensors that every rank has whole.
+    """
+
+    directories: tuple[str, ...]
+    nbytes: tuple[int, ...]
+    divided: tuple[str, ...]
+    whole: tuple[str, ...]
+
+
+def reshard_for_ranks(
+    source: str | os.PathLike[str],
+    directory: str | os.PathLike[str],
+    n_ranks: int,
+    *,
+    plan: Plan | None = None,
+    max_shard_size: int | str = "5GB",
+    variant: str | None = None,
+    overwrite: bool = False,
+    durable: bool = True,
+    progress: Progress | None = None,
+) -> RankDivision:
+    """Divide a checkpoint for tensor parallelism: one directory for each rank, which that rank reads alone.
+
+    Each directory, such as `rank-00000-of-00008/`, is a checkpoint in the Hugging Face layout, with digests and the
+    small files of the model. All appear together, or none. The source is read once, and its bytes are compared with
+    their digests on the way. Memory does not depend on the size of tensors.
+
+    `directory` itself opens as the whole tensors again: `tensorkeep.open`, `verify`, `diff` with the source, and
+    `reshard` back into one checkpoint, bit for bit.
+
+    Without a plan, the model's own is used: transformers builds the model of the `config.json` beside the checkpoint
+    on device meta, in a process of its own, and runs no code of others. Heads of keys and values that are fewer than
+    ranks are given to several. Parts of quantized tensors are divided with them: GPTQ, AWQ, compressed-tensors, NVFP4
+    and F8 with scales; others are refused by name.
+
+    Args:
+        source: A directory, an index or a single file, of any library, or a URL.
+        directory: A directory on disk, created if its parent exists.
+        n_ranks: How many ranks share each tensor.
+        plan: Shell pattern for names of tensors or modules to style: `"colwise"`, `"rowwise"`, `"packed_colwise"`
+            (two matrices in one), `"embedding_rowwise"`, `"experts"`, `"replicate"` and the others of transformers,
+            or `"model"` for what the model's own plan says. With `:heads=32`, attention heads stay whole, and with
+            `:kv_heads=8` they are repeated if they are fewer than ranks; `packed_colwise:heads=32,8,8` is for
+            queries, keys and values in one tensor. The first pattern that matches counts; tensors that none matches
+            are whole for every rank. Or the path of a TOML file with such a table, called `plan`.
+        max_shard_size: Bytes of tensors in one file of a rank: a number, or text such as `"5GB"`.
+        variant: Which checkpoint of a source directory, such as `"fp16"`.
+        overwrite: Whether to replace directories of ranks at the destination. Anything else there is refused.
+        durable: Whether to wait until everything is on the disk (fsync).
+        progress: Called with the bytes read so far and the total, by one thread at a time. An exception from it ends
+            the work, and nothing changes.
+
+    Returns:
+        What each rank has.
+
+    Raises:
+        RefusedError: If tensors cannot be divided equally, a pattern matches nothing, or the model's plan divides
+            tensors that the checkpoint lacks. The message names them.
+        DestinationExistsError: If there is something at the destination, and `overwrite` is false.
+        SourceMissingError: If there is no checkpoint, no `config.json` for the model's plan, or no plan at its path.
+        IntegrityError: If the checkpoint is not whole, or bytes are not those that were saved.
+        FormatError: If the index, a header or the plan is malformed.
+        DtypeError: If safetensors has no such dtype.
+        LimitError: If the config or the plan is too large, or building the model takes too long.
+        UnsupportedError: If there is no such style, no plan for the model, or the destination is a URL.
+        MissingDependencyError: If the model's plan is needed, and transformers or torch is not installed.
+        BusyError: If another process is writing there.
+        SourceChangedError: If the source was saved again meanwhile.
+        TransportError: If the source cannot be read, or the destination cannot be written.
+
+    Examples:
+        >>> done = tensorkeep.reshard_for_ranks("my-model", "serving", 2, plan={"*.dense": "colwise"})
+        >>> done.directories
+        ('rank-00000-of-00002', 'rank-00001-of-00002')
+        >>> tensorkeep.diff("my-model", "serving").is_equal
+        True
+    """
+    path, target = os.fspath(source), os.fspath(directory)
+    _check_arguments(target, n_ranks)
+    styles = _styles_of(plan)
+    with ExitStack() as files:
+        _refuse_existing(target, overwrite=overwrite)
+        opened = whole_checkpoint(path, variant, files)
+        identities = {file: identity_of(file) for file in opened.state_files if not is_remote(file)}
+        shares = _shares(opened, path, styles, n_ranks)
+        options = SaveOptions(
+            max_shard_nbytes=parse_size(max_shard_size),
+            metadata=opened.metadata if opened.has_metadata else {"format": "pt"},
+            durable=durable,
+            index_metadata={},
+            before_commit=lambda _: refuse_replaced(identities),
+        )
+        write_ranks(target, shares, options, _companions(path), _by_threads(opened, progress))
+    return _described(shares)
+
+
+def _check_arguments(target: str, n_ranks: int) -> None:
+    if not isinstance(n_ranks, int) or isinstance(n_ranks, bool) or not 1 <= n_ranks <= _MAX_RANKS:
+        raise UnsupportedError("impossible number of ranks", expected=f"1 to {_MAX_RANKS:,}", found=repr(n_ranks))
+    if is_remote(target):
+        raise UnsupportedError(
+            "directories of ranks are written to disk",
+            path=target,
+            hint="Write them to a directory, and copy it to the bucket",
+        )
+
+
+def _styles_of(plan: Plan | None) -> Mapping[str, str]:
+    if plan is None:
+        return {"*": MODEL}
+    if isinstance(plan, Mapping):
+        return plan
+    path = os.fspath(plan)
+    source = open_source(path, backend="pread")
+    if source.nbytes > _MAX_PLAN_NBYTES:
+        raise LimitError("the plan is too large", path=path, expected=f"at most {_MAX_PLAN_NBYTES:,} bytes")
+    return parse_plan(bytes(source.read(ByteRange(0, source.nbytes))), path)
+
+
+def _shares(opened: Opened, path: str, styles: Mapping[str, str], n_ranks: int) -> Shares:
+    headers = {name: Header(lazy.dtype, lazy.shape) for name, lazy in opened.items()}
+    for name, header in headers.items():
+        if header.dtype not in BY_NAME:
+            raise DtypeError(
+                f"tensor `{name}` has a dtype that safetensors does not have", tensor=name, found=header.dtype
+            )
+    quantized = layouts(opened)
+    shapes = {name: header.shape for name, header in headers.items()}
+    shapes |= {name: tensor.shape for name, tensor in quantized.tensors.items()}
+    shapes |= dict.fromkeys(quantized.broken, ())
+    patterns = PatternPlan(styles, lambda: model_plan(path, shapes))
+    divisions = divide(headers, patterns.rule_of, n_ranks, quantized)
+    patterns.refuse_unused(headers)
+    return Shares(headers, divisions, n_ranks)
+
+
+def _by_threads(opened: Opened, progress: Progress | None) -> Callable[..., Sequence[Filled]]:
+    def fill_all(wanted: Sequence[TensorToFill], reserved: tuple[Reserved, ...]) -> Sequence[Filled]:
+        sizes = {each.name: opened[each.name].nbytes for each in wanted}
+        meter = ProgressMeter(progress, sum(sizes.values()))
+        with ReservedFiles(reserved, lambda: None) as files:
+
+            def run(batch: Sequence[TensorToFill]) -> list[Filled]:
+                return [fill(opened[each.name], each, files, meter.add) for each in batch]
+
+            batches = batches_of(wanted, lambda each: sizes[each.name])
+            n_threads = min(_MAX_THREADS, os.cpu_count() or 1, len(batches))
+            return [each for done in parallel_map(run, batches, n_threads=n_threads, meter=meter) for each in done]
+
+    return fill_all
+
+
+def _refuse_existing(target: str, *, overwrite: bool) -> None:
+    """Refuse what is at the destination; what is replaced must be nothing but directories of ranks."""
+    try:
+        names = sorted(os.listdir(target))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if names and not overwrite:
+        raise destination_exists(target, names)
+    n_ranks = sum(name.startswith("rank-") for name in names)
+    known = {RANK_SET, *(rank_directory(rank, n_ranks) for rank in range(n_ranks))}
+    if others := [name for name in names if name not in known]:
+        raise RefusedError(
+            "the destination has more than directories of ranks, and is replaced as a whole",
+            path=target,
+            found=", ".join(others[:5]),
+            hint="Move these away, or choose another destination",
+        )
+
+
+def _companions(path: str) -> dict[str, bytes]:
+    """Read the small files of the model beside a checkpoint, such as its config and tokenizer."""
+    directory = path if is_directory(path) else split(path)[0] or os.curdir
+    listed = USUAL_COMPANIONS if is_remote(directory) else list_names(directory) or ()
+    found: dict[str, bytes] = {}
+    for name in companions_among(listed):
+        if is_remote(directory) or os.path.isfile(join(directory, name)):
+            with suppress(SourceMissingError):
+                source = open_source(join(directory, name), backend="pread")
+                if source.nbytes <= MAX_COMPANION_NBYTES:
+                    found[name] = bytes(source.read(ByteRange(0, source.nbytes)))
+    return found
+
+
+def _described(shares: Shares) -> RankDivision:
+    def nbytes(rank: int) -> int:
+        total = 0
+        for name, header in shares.headers.items():
+            n_elements = 1
+            for extent in shares.shape_of(name, rank):
+                n_elements *= extent
+            total += BY_NAME[header.dtype].nbytes(n_elements)
+        return total
+
+    return RankDivision(
+        tuple(rank_directory(rank, shares.n_ranks) for rank in range(shares.n_ranks)),
+        tuple(map(nbytes, range(shares.n_ranks))),
+        tuple(shares.divisions),
+        tuple(name for name in shares.headers if name not in shares.divisions),
+    )
