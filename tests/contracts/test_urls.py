@@ -114,6 +114,9 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "tensorkeep.jax.save_async": lambda url: tensorkeep.jax.save_async(ARRAYS, url).result(),
     "tensorkeep.jax.load": lambda url: tensorkeep.jax.load(url),  # imported when the test runs: jax starts threads
     "tensorkeep.reshard": lambda url: tensorkeep.reshard(url, f"{url}-resharded"),
+    "tensorkeep.reshard_for_ranks": lambda url: tensorkeep.reshard_for_ranks(
+        url, f"{url}-ranks", 2, plan={"*": "colwise"}
+    ),
     "tensorkeep.join": lambda url: tensorkeep.join([url], f"{url}-joined"),
     "tensorkeep.convert": lambda url: tensorkeep.convert(url, f"{url}-converted"),
     "tensorkeep.export": lambda url: tensorkeep.export(f"{url}.safetensors", f"{url}.npz"),

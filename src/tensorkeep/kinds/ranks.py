@@ -17,7 +17,7 @@ from tensorkeep.arrays import ArrayT
 from tensorkeep.arrays.elements import known_dtype
 from tensorkeep.digests import digest_of
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import FormatError, IntegrityError, LimitError, TensorkeepError
+from tensorkeep.errors import FormatError, IntegrityError, LimitError, SourceMissingError, TensorkeepError
 from tensorkeep.kinds.base import Checks, Finding, Kind, Opened, OpenOptions, Place, names_to_check
 from tensorkeep.kinds.safetensors import Checkpoint, TensorFile, check_files, open_safetensors
 from tensorkeep.layout import RANK_SET, RankPart, RankSet, RankShare, index_name, parse_rank_set, parse_share
@@ -267,28 +267,43 @@ def _check(directory: str, options: OpenOptions, names: Iterable[str] | None, op
     found = read_rank_set(directory)
     if names is not None:
         return opened.enter_context(_open(directory, options)).checks(names)
-    checks = _of_ranks({rank: check_files(join(directory, rank), options, None, opened) for rank in found.ranks})
+    checks = _of_ranks({rank: _checks_of(join(directory, rank), options, opened) for rank in found.ranks})
     findings = list(_foreign_indexes(directory, found))
     if not findings and not any(finding.is_damage for finding in checks.findings):
         findings += _contradictions(directory, options)
     return msgspec.structs.replace(checks, findings=[*findings, *checks.findings])
 
 
+def _checks_of(path: str, options: OpenOptions, opened: ExitStack) -> Checks:
+    """Return the checks of one rank; what cannot even be opened is a finding."""
+    try:
+        return check_files(path, options, None, opened)
+    except SourceMissingError:
+        return Checks(findings=[Finding("missing", "the checkpoint of the rank is missing", _INDEX)])
+    except (FormatError, IntegrityError) as error:
+        return Checks(
+            findings=[
+                Finding("header", error.message, _INDEX, error.tensor, expected=error.expected, found=error.found)
+            ]
+        )
+
+
 def _of_ranks(found: Mapping[str, Checks]) -> Checks:
-    """Merge the checks of ranks; a file has the name of its directory before its own."""
+    """Merge the checks of ranks, in which a tensor counts once; a file has its directory's name before its own."""
     replace = msgspec.structs.replace
-    return Checks(
-        [replace(check, file=f"{rank}/{check.file}") for rank, checks in found.items() for check in checks.checks],
-        [
-            replace(finding, shard=f"{rank}/{finding.shard}")
-            for rank, checks in found.items()
-            for finding in checks.findings
-        ],
-        n_unprotected=sum(checks.n_unprotected for checks in found.values()),
-        n_checked=sum(checks.n_checked for checks in found.values()),
-        n_files=sum(checks.n_files for checks in found.values()),
-        n_tensors=sum(checks.n_tensors for checks in found.values()),
-    )
+    first = next(iter(found))
+    checks = [
+        replace(check, file=f"{rank}/{check.file}", n_tensors=check.n_tensors if rank == first else 0)
+        for rank, of_rank in found.items()
+        for check in of_rank.checks
+    ]
+    findings = [
+        replace(finding, shard=f"{rank}/{finding.shard}")
+        for rank, of_rank in found.items()
+        for finding in of_rank.findings
+    ]
+    n_files = sum(of_rank.n_files for of_rank in found.values())
+    return replace(found[first], checks=checks, findings=findings, n_files=n_files)
 
 
 def _foreign_indexes(directory: str, found: RankSet) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from contextlib import ExitStack, suppress
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from tensorkeep.checkpoint import (
     Progress,
@@ -24,8 +25,8 @@ from tensorkeep.fetching import MAX_COMPANION_NBYTES, USUAL_COMPANIONS, companio
 from tensorkeep.kinds import Opened
 from tensorkeep.layout import RANK_SET, parse_size, rank_directory
 from tensorkeep.parallel import ProgressMeter, batches_of, parallel_map
-from tensorkeep.quantized import layouts
-from tensorkeep.tensor_parallel._divide import Header, divide
+from tensorkeep.quantized import Layouts, layouts
+from tensorkeep.tensor_parallel._divide import Division, Header, divide
 from tensorkeep.tensor_parallel._fill import Filled, TensorToFill, fill
 from tensorkeep.tensor_parallel._model_plan import model_plan
 from tensorkeep.tensor_parallel._plan import MODEL, PatternPlan, parse_plan
@@ -179,7 +180,23 @@ def _shares(opened: Opened, path: str, styles: Mapping[str, str], n_ranks: int) 
     patterns = PatternPlan(styles, lambda: model_plan(path, shapes))
     divisions = divide(headers, patterns.rule_of, n_ranks, quantized)
     patterns.refuse_unused(headers)
+    _refuse_act_order(opened, quantized, divisions)
     return Shares(headers, divisions, n_ranks)
+
+
+def _refuse_act_order(opened: Opened, quantized: Layouts, divisions: Mapping[str, Division]) -> None:
+    """Refuse to divide columns that use scales in any order: a rank would need those of other ranks."""
+    for name, tensor in quantized.tensors.items():
+        order = tensor.parts.get("order")
+        if order is None or order not in divisions:
+            continue
+        groups = np.asarray(opened[order].with_framework("numpy").load())
+        if not np.array_equal(groups, np.arange(len(groups)) // tensor.block[-1]):
+            raise RefusedError(
+                f"the columns of `{name}` use their scales in any order (act order), so they are not divided",
+                tensor=order,
+                hint="Divide a checkpoint without act order, or give this module the style `replicate`",
+            )
 
 
 def _by_threads(opened: Opened, progress: Progress | None) -> Callable[..., Sequence[Filled]]:

@@ -104,7 +104,7 @@ def ranges_of_ranks(extent: int, rule: Rule, n_ranks: int) -> list[tuple[tuple[i
             first, last = _share(n_units, rank, n_ranks, is_repeatable=is_repeatable, of_heads=bool(rule.heads))
             ranges.append(((begin + first) * size, (begin + last) * size))
         begin += n_units
-    return [_joined(ranges) for ranges in found]
+    return [tuple(ranges) for ranges in found]
 
 
 def _blocks(extent: int, n_blocks: int) -> tuple[int, ...]:
@@ -122,14 +122,3 @@ def _share(n_units: int, rank: int, n_ranks: int, *, is_repeatable: bool, of_hea
         return first, first + 1
     what = "heads" if of_heads else "positions"
     raise SelectionError(f"{n_units:,} {what} cannot be divided equally among {n_ranks} ranks")
-
-
-def _joined(ranges: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Join ranges that follow each other."""
-    joined = ranges[:1]
-    for begin, end in ranges[1:]:
-        if begin == joined[-1][1]:
-            joined[-1] = (joined[-1][0], end)
-        else:
-            joined.append((begin, end))
-    return tuple(joined)

@@ -50,11 +50,17 @@ def extract(target: Path, number: int) -> None:
     extract_lora(*models, target, rank=1, overwrite=True)
 
 
+def divide(target: Path, number: int) -> None:
+    tensorkeep.save_checkpoint(model(number), target.parent / "whole", max_shard_size=SHARD)
+    tensorkeep.reshard_for_ranks(target.parent / "whole", target, 2, plan={"*": "colwise"}, overwrite=True)
+
+
 WAYS: Final[Mapping[str, Callable[[Path, int], None]]] = {
     "planned": write_planned,
     "as they come": write_as_they_come,
     "merge": merge,
     "extract": extract,
+    "divide": divide,
 }
 
 
