@@ -129,6 +129,10 @@ def _division_of_part(
     extent, whole = header.shape[dim], tensor.shape[of_whole]
     if extent == 1 and whole > 1:
         return None  # one scale for all of it
+    bits = ALL_BY_NAME[header.dtype].bits if header.dtype in ALL_BY_NAME else 0
+    is_packed = role in {"data", "zeros"} and whole * tensor.bits == extent * bits
+    if not (extent == whole or is_packed or extent * tensor.block[of_whole] == whole):
+        raise SelectionError(f"its last word or group is not full: {extent:,} for {whole:,} numbers")
     ranges = ranges_of_ranks(extent, rule, n_ranks)
     wanted = ranges_of_ranks(whole, rule, n_ranks)
     for own, of_tensor in zip(ranges, wanted, strict=True):

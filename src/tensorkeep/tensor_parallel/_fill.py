@@ -33,7 +33,7 @@ class PartToFill(msgspec.Struct, frozen=True):
 
 
 class TensorToFill(msgspec.Struct, frozen=True):
-    """A tensor as rows of bytes, of which each rank gets the same columns.
+    """A tensor as rows of bytes; a rank gets the same columns of each row.
 
     Attributes:
         name: Its name in the source.

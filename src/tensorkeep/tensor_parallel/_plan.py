@@ -21,9 +21,7 @@ MODEL: Final = "model"
 class PatternPlan:
     """Styles by shell patterns for names of tensors, or of their modules; the first that matches counts.
 
-    Args:
-        styles: Pattern to style, such as `{"*.q_proj": "colwise:heads=32", "*": "model"}`.
-        of_model: The model's own plan, for tensors of the style `"model"`; called only if there are such tensors.
+    `of_model` returns the model's own plan; it is called if there are tensors of the style `"model"`.
     """
 
     def __init__(self, styles: Mapping[str, str], of_model: Callable[[], RuleOf]) -> None:
