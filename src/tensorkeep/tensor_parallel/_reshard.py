@@ -185,7 +185,7 @@ def _shares(opened: Opened, path: str, styles: Mapping[str, str], n_ranks: int) 
 
 
 def _refuse_act_order(opened: Opened, quantized: Layouts, divisions: Mapping[str, Division]) -> None:
-    """Refuse to divide columns that use scales in any order: a rank would need those of other ranks."""
+    """Refuse to divide columns that use scales in any order: a rank would need the scales of others."""
     for name, tensor in quantized.tensors.items():
         order = tensor.parts.get("order")
         if order is None or order not in divisions:

@@ -21,8 +21,8 @@ class Rule(msgspec.Struct, frozen=True):
         n_blocks: How many matrices of equal size lie one after another along it, each divided by itself.
         heads: Attention heads of each block, which are never divided, and to which the sizes of blocks are in
             proportion. Empty if any position may be a boundary.
-        repeats: Whether heads that are fewer than ranks go to several of them, as those of keys and values may. In
-            a block that has fewer heads than another, they always may.
+        repeats: Whether heads go to several ranks if they are fewer, as heads of keys and values may. In a block that
+            has fewer heads than another, they always may.
     """
 
     axis: Axis | None = None
