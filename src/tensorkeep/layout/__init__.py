@@ -27,7 +27,6 @@ from tensorkeep.layout._location import Location, locate
 from tensorkeep.layout._manifest import MANIFEST, FileRecord, emit_manifest, parse_manifest
 from tensorkeep.layout._piece_index import PiecedTensor, index_of_pieces, piece_name
 from tensorkeep.layout._pieces import Piece, TensorSize, pieces_in_order, reach_of
-from tensorkeep.layout._removed import emit_removed, parse_removed
 from tensorkeep.layout._rank_set import (
     RANK_SET,
     SHARE_KEY,
@@ -39,6 +38,7 @@ from tensorkeep.layout._rank_set import (
     parse_share,
     rank_directory,
 )
+from tensorkeep.layout._removed import emit_removed, parse_removed
 from tensorkeep.layout._shard_plan import Shard, ShardPlan, plan_from_layout, plan_shards
 from tensorkeep.layout._size import parse_size
 
@@ -61,16 +61,16 @@ __all__ = [
     "blocks_name",
     "emit_index",
     "emit_manifest",
-    "emit_removed",
     "emit_rank_set",
+    "emit_removed",
     "index_name",
     "index_names",
     "index_of_pieces",
     "locate",
     "parse_index",
     "parse_manifest",
-    "parse_removed",
     "parse_rank_set",
+    "parse_removed",
     "parse_share",
     "parse_size",
     "piece_name",
