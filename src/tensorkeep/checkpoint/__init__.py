@@ -91,6 +91,7 @@ from tensorkeep.checkpoint.streaming import CheckpointWriter, writing
 from tensorkeep.checkpoint.verifying import (
     digest_of_file,
     find_damage,
+    root_of_file,
     sha256_of,
     verify,
     verify_folder,
@@ -166,6 +167,7 @@ __all__ = [
     "remove_objects",
     "reshard",
     "rewrite_as_one",
+    "root_of_file",
     "save_async",
     "save_checkpoint",
     "save_folder",

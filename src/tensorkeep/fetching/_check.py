@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from tensorkeep.checkpoint import digest_of_file, sha256_of, verify
+from tensorkeep.checkpoint import digest_of_file, root_of_file, sha256_of, verify
 from tensorkeep.errors import IntegrityError
 from tensorkeep.fetching._plan import Wanted
 from tensorkeep.kinds import Finding
@@ -31,6 +31,8 @@ def _broken_promises(path: str, wanted: Wanted) -> Iterable[Finding]:
         yield _mismatch("file", "the bytes differ from those that were saved", name, promise.blake3, found)
     if promise.sha256 is not None and (found := sha256_of(open_source(path))) != promise.sha256:
         yield _mismatch("sha256", "the SHA-256 differs", name, promise.sha256, found)
+    if promise.root is not None and (found := root_of_file(path)) != promise.root:
+        yield _mismatch("file", "the digests of blocks are not those that were saved", name, promise.root, found)
 
 
 def _mismatch(kind: str, message: str, name: str, expected: str, found: str) -> Finding:

@@ -135,10 +135,11 @@ def _opened(plan: Plan) -> dict[str, RemoteSource]:
 
 def _open(wanted: Wanted) -> RemoteSource | None:
     is_companion = wanted.role in {"listed", "guessed"}
+    can_be_missing = is_companion or wanted.role == "blocks"
     try:
         source = _source_of(wanted.path)
     except (SourceMissingError, AccessDeniedError):
-        if is_companion:
+        if can_be_missing:
             return None
         raise
     if is_companion and source.nbytes > MAX_COMPANION_NBYTES:

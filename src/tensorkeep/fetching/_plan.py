@@ -12,7 +12,7 @@ from tensorkeep.errors import LimitError, RefusedError, SourceMissingError, Unsu
 from tensorkeep.fetching._companions import USUAL_COMPANIONS, companions_among
 from tensorkeep.kinds import Files, Place
 from tensorkeep.kinds.registry import find_kind
-from tensorkeep.layout import MANIFEST, FileRecord, ShardRecord, parse_index, parse_manifest
+from tensorkeep.layout import MANIFEST, FileRecord, ShardRecord, blocks_name, parse_index, parse_manifest
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.paths import is_inside, is_plain_name
 from tensorkeep.transport import ByteRange, RemotePath, is_directory
@@ -28,12 +28,14 @@ class Promise(msgspec.Struct, frozen=True):
         header: BLAKE3 of everything before the data of a safetensors file, or None.
         blake3: BLAKE3 of the whole file, or None.
         sha256: SHA-256 of the whole file, or None.
+        root: Root of a file with digests of blocks, or None.
     """
 
     nbytes: int | None = None
     header: str | None = None
     blake3: str | None = None
     sha256: str | None = None
+    root: str | None = None
 
     @classmethod
     def of(cls, record: ShardRecord | FileRecord | None) -> Promise:
@@ -52,15 +54,15 @@ class Wanted(msgspec.Struct, frozen=True):
         name: Its destination, relative, separated by `/`.
         path: Its source.
         promise: What is declared about it.
-        role: `"tensors"`; `"part"` for a file that can only be checked together with the others; `"other"` for a
-            required file such as the index; or a companion that the server listed, or whose name was guessed because
-            many models have such a file.
+        role: `"tensors"`; `"part"` for a file that can only be checked together with the others; `"blocks"` for the
+            digests of blocks, which may be missing; `"other"` for a required file such as the index; or a companion
+            that the server listed, or whose name was guessed because many models have such a file.
     """
 
     name: str
     path: RemotePath
     promise: Promise = Promise()
-    role: Literal["tensors", "part", "other", "listed", "guessed"] = "other"
+    role: Literal["tensors", "blocks", "part", "other", "listed", "guessed"] = "other"
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -161,7 +163,12 @@ def _of_files(path: RemotePath, variant: str | None) -> Plan:
     known = parse_index(text, str(place))
     records = known.shards or {}
     shards = (Wanted(name, directory.joined(name), Promise.of(records.get(name)), "tensors") for name in known.files)
-    files = (*shards, Wanted(source.index, place, _promise_of(text)))
+    blocks = (
+        Wanted(name, directory.joined(name), Promise(root=record.blocks), "blocks")
+        for file, record in records.items()
+        if record.blocks is not None and (name := blocks_name(file))
+    )
+    files = (*shards, *blocks, Wanted(source.index, place, _promise_of(text)))
     return Plan(source, str(path), path.fingerprint, source.stem, files, source.index)
 
 

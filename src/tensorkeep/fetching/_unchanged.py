@@ -54,7 +54,7 @@ def _origin(wanted: Wanted, stamp: VersionId) -> str:
 
 
 def _has_digest(promise: Promise) -> bool:
-    return (promise.header, promise.blake3, promise.sha256) != (None, None, None)
+    return any(each is not None for each in (promise.header, promise.blake3, promise.sha256, promise.root))
 
 
 def _has_digests(path: str, wanted: Wanted) -> bool:

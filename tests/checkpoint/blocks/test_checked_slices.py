@@ -293,3 +293,24 @@ def test_a_flip_on_the_way_is_found(server: FaultServer, saved: Path) -> None:
                 opened["w1"][398:402]
     finally:
         server.files[shard.name] = whole
+
+
+def test_a_fetch_brings_the_files_and_checks_them(server: FaultServer, saved: Path, tmp_path: Path) -> None:
+    tensorkeep.fetch(server.url, tmp_path / "all")
+    assert digests_in(tmp_path / "all") == digests_in(saved)
+
+    name = min(digests_in(saved))
+    whole = server.files.pop(name)
+    try:
+        tensorkeep.fetch(server.url, tmp_path / "fewer")
+        assert digests_in(tmp_path / "fewer").keys() == digests_in(saved).keys() - {name}
+        with tensorkeep.open(server.url, verify=True) as opened:
+            assert all((opened[name][3:5] == array[3:5]).all() for name, array in STATE.items())
+        server.files[name] = whole[:-1] + bytes([whole[-1] ^ 1])
+        with pytest.raises(IntegrityError, match="digests of blocks"):
+            tensorkeep.fetch(server.url, tmp_path / "damaged")
+    finally:
+        server.files[name] = whole
+    tensorkeep.save_checkpoint(STATE, tmp_path / "other")
+    tensorkeep.fetch(server.url, tmp_path / "all", overwrite=True)
+    assert tensorkeep.verify(tmp_path / "all").is_whole

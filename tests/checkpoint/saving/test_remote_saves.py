@@ -83,6 +83,20 @@ class TestToABucket:
         assert s3.names("small") == {"model.safetensors"}
         assert step_of(tensorkeep.load(s3.at("small"))) == 7
 
+    def test_digests_of_blocks_come_and_go_with_the_shards(self, s3) -> None:
+        arrays = {f"w{number}": np.full((300, 100), float(number)) for number in range(3)}
+        for number in range(3):
+            arrays["w2"][0] = number
+            path = s3.at("blocks/")
+            tensorkeep.save_checkpoint(arrays, path, max_shard_size="300KB", block_digests=number < 2)
+
+            found = s3.names("blocks")
+            beside = {f"{name}.blocks" for name in shards(found)} if number < 2 else set()
+            assert found - shards(found) == {"model.safetensors.index.json"} | beside
+            assert len(shards(found)) == 3
+            with tensorkeep.open(path, verify=True) as opened:
+                np.testing.assert_array_equal(opened["w2"][:3], arrays["w2"][:3])
+
     def test_shards_and_an_index(self, s3) -> None:
         tensorkeep.save_checkpoint(STATE, s3.at("large/"), max_shard_size=SHARD, sha256=True)
 

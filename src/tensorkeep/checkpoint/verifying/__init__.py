@@ -13,12 +13,13 @@
 from tensorkeep.checkpoint.verifying._block_trees import tree_over
 from tensorkeep.checkpoint.verifying._folder import verify_folder
 from tensorkeep.checkpoint.verifying._run import find_damage, run_checks
-from tensorkeep.checkpoint.verifying._sums import digest_of_file, sha256_of
+from tensorkeep.checkpoint.verifying._sums import digest_of_file, root_of_file, sha256_of
 from tensorkeep.checkpoint.verifying._verify import verify
 
 __all__ = [
     "digest_of_file",
     "find_damage",
+    "root_of_file",
     "run_checks",
     "sha256_of",
     "tree_over",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tensorkeep.digests import BLAKE3, SHA256
+from tensorkeep.digests.blocks import TREE
 from tensorkeep.transport import ByteRange, ByteSource, open_source, sum_of
 
 _PARALLEL_FROM_NBYTES = 2**20
@@ -21,3 +22,9 @@ def digest_of_file(path: str) -> str:
     source = open_source(path, backend="pread")
     whole = ByteRange(0, source.nbytes)
     return sum_of(source, whole, BLAKE3, parallel=source.nbytes > _PARALLEL_FROM_NBYTES).hex()
+
+
+def root_of_file(path: str) -> str:
+    """Return the root of a file with digests of blocks, as 64 hexadecimal digits; zeros if it is damaged."""
+    source = open_source(path, backend="pread")
+    return sum_of(source, ByteRange(0, source.nbytes), TREE).hex()
