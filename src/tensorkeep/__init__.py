@@ -107,7 +107,7 @@ if TYPE_CHECKING:
     from tensorkeep.kinds.dcp import DistributedCheckpoint
     from tensorkeep.kinds.pickles import PickleFile, PickleSet
     from tensorkeep.kinds.ranks import RankedCheckpoint
-    from tensorkeep.kinds.safetensors import Checkpoint, TensorFile
+    from tensorkeep.kinds.safetensors import Checkpoint, SavedDirectory, TensorFile
     from tensorkeep.measuring import Histogram, TensorStatistics, statistics
     from tensorkeep.patches import follow
     from tensorkeep.pictures import Picture, show
@@ -150,6 +150,7 @@ __all__ = [
     "RankedCheckpoint",
     "SafetensorError",
     "SaveHandle",
+    "SavedDirectory",
     "ScanFinding",
     "ScanReport",
     "ScannedFile",
@@ -214,7 +215,7 @@ _NAMES = {
     "kinds.dcp": "DistributedCheckpoint",
     "kinds.pickles": "PickleFile PickleSet",
     "kinds.ranks": "RankedCheckpoint",
-    "kinds.safetensors": "Checkpoint TensorFile",
+    "kinds.safetensors": "Checkpoint SavedDirectory TensorFile",
     "measuring": "Histogram TensorStatistics statistics",
     "patches": "follow",
     "pictures": "Picture show",

@@ -15,8 +15,8 @@ from tests.support.soak import SEED, rounds
 
 PROGRAM = SUPPORT / "store" / "interrupted_store.py"
 N_KILLS = rounds(15, 5000)
-STEP = rounds(3, 1)
-"""Before every how many calls a save is stopped."""
+STEPS = {0: rounds(3, 1), 2: rounds(8, 1)}
+"""Before every how many calls a save is stopped, by the number of deltas."""
 
 
 def run(*arguments: object) -> dict[str, Any]:
@@ -27,26 +27,32 @@ def run(*arguments: object) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-@pytest.mark.soak
-def test_killed_at_any_call_all_steps_are_whole(tmp_path: Path) -> None:
-    counts = run(tmp_path, "killed", STEP)
-
-    assert counts["kills"] >= 40 // STEP, "too few calls were seen to say anything"
-    assert counts["old"] >= 15 // STEP
-    assert counts["new"] >= 10 // STEP
-    assert counts["leftovers"] >= 20 // STEP
+KINDS = pytest.mark.parametrize("deltas", [0, 2], ids=["whole", "deltas"])
 
 
 @pytest.mark.soak
-def test_stopped_at_any_call_another_process_saves_and_both_steps_are_whole(tmp_path: Path) -> None:
-    counts = run(tmp_path, "resumed", STEP)
+@KINDS
+def test_killed_at_any_call_all_steps_are_whole(tmp_path: Path, deltas: int) -> None:
+    counts = run(tmp_path, "killed", STEPS[deltas], "--deltas", deltas)
 
-    assert counts["resumed"] >= 20 // STEP, "too few calls were seen to say anything"
+    assert counts["kills"] >= 40 // STEPS[deltas], "too few calls were seen to say anything"
+    assert counts["old"] >= 15 // STEPS[deltas]
+    assert counts["new"] >= 10 // STEPS[deltas]
+    assert counts["leftovers"] >= 20 // STEPS[deltas]
 
 
 @pytest.mark.soak
-def test_killed_at_any_time_all_steps_are_whole(tmp_path: Path) -> None:
-    counts = run(tmp_path, "at-random", N_KILLS, SEED)
+@KINDS
+def test_stopped_at_any_call_another_process_saves_and_both_steps_are_whole(tmp_path: Path, deltas: int) -> None:
+    counts = run(tmp_path, "resumed", STEPS[deltas], "--deltas", deltas)
+
+    assert counts["resumed"] >= 20 // STEPS[deltas], "too few calls were seen to say anything"
+
+
+@pytest.mark.soak
+@KINDS
+def test_killed_at_any_time_all_steps_are_whole(tmp_path: Path, deltas: int) -> None:
+    counts = run(tmp_path, "at-random", N_KILLS, SEED, "--deltas", deltas)
 
     assert counts["kills"] == N_KILLS
     assert counts["leftovers"] >= N_KILLS // 10, "the kills came too early or too late to say anything"

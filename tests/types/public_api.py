@@ -70,7 +70,7 @@ def stored(store: tensorkeep.CheckpointStore, framework: str) -> None:
     assert_type(store.load(framework=framework), Any)
     assert_type(store.open(500)["w"][0], NDArray[Any])
     with store.open(500, framework="jax", device=jax.devices()[0]) as step:
-        assert_type(step, tensorkeep.Checkpoint[jax.Array])
+        assert_type(step, tensorkeep.SavedDirectory[jax.Array])
         assert_type(step.load(), dict[str, jax.Array])
         assert_type(step.directory, str)
 

@@ -1,7 +1,7 @@
 """What a directory of a checkpoint and its patches says of itself. Pure.
 
 {"patched":1,"base":"base","patches":["1.patch.safetensors","2.patch.safetensors"],"digest":"<64 digits>",
-"state":null,"metadata":null,"index":{"tensorkeep.step":{"step":120}}}
+"state":null,"metadata":null,"index":{"tensorkeep_store":{"step":120}}}
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from tensorkeep.checkpoint import SaveHandle, SaveOptions
 from tensorkeep.jax._load import read_tree
 from tensorkeep.jax.trees import capture
 from tensorkeep.kinds import OpenOptions
-from tensorkeep.kinds.safetensors import Checkpoint
+from tensorkeep.kinds.safetensors import SavedDirectory
 from tensorkeep.meshes import ALIGNMENT_NBYTES, TIMEOUT_S, TogetherSave, decide_together
 from tensorkeep.parallel import Progress
 from tensorkeep.store import StepRecord, read_record
@@ -32,10 +32,11 @@ class CheckpointStore(store.CheckpointStore):
     applies the rules; each restores its own shards. Tensors are aligned to 64 bytes, so that JAX shares the memory
     of mapped files.
 
-    It takes the arguments of `tensorkeep.CheckpointStore`, and has its other methods.
+    It takes the arguments of `tensorkeep.CheckpointStore` but `deltas`, and has its other methods.
     """
 
     _ALIGNMENT_NBYTES: ClassVar[int] = ALIGNMENT_NBYTES
+    _SAVES_DELTAS: ClassVar[bool] = False
 
     def save(
         self,
@@ -186,7 +187,7 @@ class CheckpointStore(store.CheckpointStore):
         """
         opening = OpenOptions("jax")
 
-        def read(opened: Checkpoint) -> Any:
+        def read(opened: SavedDirectory) -> Any:
             return read_tree(opened, like, shardings, strict=strict, progress=progress)
 
         if jax.process_count() == 1:
@@ -216,5 +217,5 @@ class CheckpointStore(store.CheckpointStore):
         return SaveOptions(max_shard_nbytes=self._writer.max_shard_nbytes, durable=self._writer.durable)
 
 
-def _number_of(opened: Checkpoint) -> int:
-    return cast(StepRecord, read_record(opened.index.metadata)).step  # without it, it is not opened as a step
+def _number_of(opened: SavedDirectory) -> int:
+    return cast(StepRecord, read_record(opened.index_metadata)).step  # without it, it is not opened as a step

@@ -7,6 +7,7 @@
 - `_rules`: the rules that a process was given, beside the recorded ones.
 - `_removal`: removing the steps that no rule keeps.
 - `_layout`: which tensor goes into which file, so that unchanged ones need not be written again. Pure.
+- `_deltas`: saving a step as a patch for the one before.
 - `_saving`: saving a step, with clean-up before and retention after.
 - `_newest`: the newest whole directory of several.
 - `_loading`: the state of a step, verified.
@@ -16,6 +17,7 @@
 - `_store`: `CheckpointStore`.
 """
 
+from tensorkeep.store._deltas import DeltaWarning
 from tensorkeep.store._layout import group_tensors
 from tensorkeep.store._loading import DamagedStepWarning
 from tensorkeep.store._newest import DamagedCheckpointWarning, load_newest_whole
@@ -42,6 +44,7 @@ __all__ = [
     "Condition",
     "DamagedCheckpointWarning",
     "DamagedStepWarning",
+    "DeltaWarning",
     "Retention",
     "RetentionWarning",
     "Step",

@@ -12,7 +12,7 @@ import msgspec
 from tensorkeep.checkpoint import verify
 from tensorkeep.errors import IntegrityError, SourceChangedError, SourceMissingError, TensorkeepError
 from tensorkeep.kinds import OpenOptions, refuse
-from tensorkeep.kinds.safetensors import Checkpoint, read_index
+from tensorkeep.kinds.safetensors import SavedDirectory
 from tensorkeep.parallel import Progress
 from tensorkeep.store._newest import DamagedCheckpointWarning, load_newest_whole
 from tensorkeep.store._rules import Rules
@@ -47,7 +47,7 @@ class StepLoader(msgspec.Struct, frozen=True):
         self,
         step: int | Literal["latest", "best"],
         opening: OpenOptions,
-        read: Callable[[Checkpoint], T],
+        read: Callable[[SavedDirectory], T],
         *,
         checks: bool,
         progress: Progress | None = None,
@@ -66,7 +66,7 @@ class StepLoader(msgspec.Struct, frozen=True):
         self,
         step: int,
         opening: OpenOptions,
-        read: Callable[[Checkpoint], T],
+        read: Callable[[SavedDirectory], T],
         *,
         checks: bool,
         progress: Progress | None,
@@ -82,7 +82,7 @@ class StepLoader(msgspec.Struct, frozen=True):
                     raise SourceMissingError("no such step", path=path, found="it was removed meanwhile") from None
         raise SourceChangedError("the step keeps being replaced", path=path)
 
-    def _is_as_saved(self, opened: Checkpoint, step: int, progress: Progress | None) -> bool:
+    def _is_as_saved(self, opened: SavedDirectory, step: int, progress: Progress | None) -> bool:
         """Verify a step; return False if another one has replaced the open one.
 
         The index has the digests of all headers, and these have the digests of all tensors. So if the index that is
@@ -91,7 +91,7 @@ class StepLoader(msgspec.Struct, frozen=True):
         path = self.place.path_of(step)
         try:
             verification = verify(path, progress=progress)
-            if read_index(opened.path) != opened.index:
+            if opened.is_replaced():
                 return False
         except TensorkeepError:
             if self.place.holds(path):

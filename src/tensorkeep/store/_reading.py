@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, overload
 
 from tensorkeep.kinds import LoadOptions, OpenOptions
-from tensorkeep.kinds.safetensors import Checkpoint
+from tensorkeep.kinds.safetensors import SavedDirectory
 from tensorkeep.parallel import Progress
 from tensorkeep.state import Classes
 from tensorkeep.store._html import steps_html
@@ -141,26 +141,26 @@ class SavedSteps:
             TransportError: If it cannot be read.
         """
         with self.open(step) as opened:
-            record = read_record(opened.index.metadata)
+            record = read_record(opened.index_metadata)
         return {} if record is None else dict(record.metrics)
 
     @overload
-    def open(self, step: int, *, framework: NumpyName = ..., device: Any = ...) -> Checkpoint[NDArray[Any]]: ...
+    def open(self, step: int, *, framework: NumpyName = ..., device: Any = ...) -> SavedDirectory[NDArray[Any]]: ...
     @overload
-    def open(self, step: int, *, framework: TorchName, device: Any = ...) -> Checkpoint[torch.Tensor]: ...
+    def open(self, step: int, *, framework: TorchName, device: Any = ...) -> SavedDirectory[torch.Tensor]: ...
     @overload
-    def open(self, step: int, *, framework: JaxName, device: Any = ...) -> Checkpoint[jax.Array]: ...
+    def open(self, step: int, *, framework: JaxName, device: Any = ...) -> SavedDirectory[jax.Array]: ...
     @overload
-    def open(self, step: int, *, framework: TensorflowName, device: Any = ...) -> Checkpoint[tf.Tensor]: ...
+    def open(self, step: int, *, framework: TensorflowName, device: Any = ...) -> SavedDirectory[tf.Tensor]: ...
     @overload
-    def open(self, step: int, *, framework: MlxName, device: Any = ...) -> Checkpoint[mx.array]: ...
+    def open(self, step: int, *, framework: MlxName, device: Any = ...) -> SavedDirectory[mx.array]: ...
     @overload
-    def open(self, step: int, *, framework: PaddleName, device: Any = ...) -> Checkpoint[paddle.Tensor]: ...
+    def open(self, step: int, *, framework: PaddleName, device: Any = ...) -> SavedDirectory[paddle.Tensor]: ...
     @overload
-    def open(self, step: int, *, framework: CupyName, device: Any = ...) -> Checkpoint[cupy.ndarray]: ...
+    def open(self, step: int, *, framework: CupyName, device: Any = ...) -> SavedDirectory[cupy.ndarray]: ...
     @overload
-    def open(self, step: int, *, framework: str, device: Any = ...) -> Checkpoint: ...
-    def open(self, step: int, *, framework: str = "numpy", device: Any = "cpu") -> Checkpoint:
+    def open(self, step: int, *, framework: str, device: Any = ...) -> SavedDirectory: ...
+    def open(self, step: int, *, framework: str = "numpy", device: Any = "cpu") -> SavedDirectory:
         """Open a step as a read-only mapping of name to `LazyTensor`, like `tensorkeep.open`.
 
         It stays readable if the step is removed meanwhile.
@@ -257,7 +257,7 @@ class SavedSteps:
             TransportError: If it cannot be read.
         """
         loading = LoadOptions(only, classes, ties, framework, device, progress=progress)
-        read = partial(Checkpoint.load_state, options=loading)
+        read = partial(SavedDirectory.load_state, options=loading)
         is_read_once = verify and self._place.reads_cost  # checked on its way, as far as it is read
         opening = OpenOptions(framework or "numpy", device, verify=is_read_once)
         return self._loader.load(step, opening, read, checks=verify and not is_read_once, progress=progress)

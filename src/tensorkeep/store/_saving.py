@@ -14,8 +14,9 @@ from tensorkeep.checkpoint import SaveOptions, write_checkpoint
 from tensorkeep.errors import SourceMissingError, TensorkeepError
 from tensorkeep.formats.safetensors import Arrangement
 from tensorkeep.kinds import OpenOptions
-from tensorkeep.kinds.safetensors import Checkpoint
+from tensorkeep.kinds.safetensors import Checkpoint, SavedDirectory
 from tensorkeep.layout import Index, shard_name
+from tensorkeep.store._deltas import write_delta
 from tensorkeep.store._layout import group_tensors
 from tensorkeep.store._removal import outdated, remove_all
 from tensorkeep.store._rules import RetentionWarning, Rules
@@ -40,6 +41,7 @@ class StepWriter(msgspec.Struct, frozen=True):
         max_shard_nbytes: Largest number of bytes of tensors in one file.
         durable: Whether saves wait until data is on the disk.
         arrangement: Where tensors go in each file.
+        deltas: How many steps after a whole one may be patches.
     """
 
     place: Place
@@ -48,6 +50,7 @@ class StepWriter(msgspec.Struct, frozen=True):
     max_shard_nbytes: int
     durable: bool
     arrangement: Arrangement
+    deltas: int = 0
 
     def write(
         self, prepared: Prepared, record: StepRecord, options: Mapping[str, Any], write: Write = write_checkpoint
@@ -74,14 +77,16 @@ class StepWriter(msgspec.Struct, frozen=True):
     ) -> None:
         older = self._newest_two(steps)
         try:
+            if self._writes_delta(prepared, record, options, older):
+                return
             complete = SaveOptions(
                 max_shard_nbytes=self.max_shard_nbytes,
-                layout=_layout(prepared.to_write, older, self.max_shard_nbytes),
+                layout=_layout(prepared.to_write, [each.base for each in older], self.max_shard_nbytes),
                 durable=self.durable,
                 align=self.arrangement.align,
                 order=self.arrangement.order,
                 index_metadata=record_members(record),
-                reuse=older[0] if older else None,
+                reuse=older[0].base if older else None,
                 **options,
             )
             write(prepared, self.place.path_of(record.step), complete)
@@ -89,9 +94,17 @@ class StepWriter(msgspec.Struct, frozen=True):
             for opened in older:
                 opened.close()
 
-    def _newest_two(self, steps: list[Step]) -> list[Checkpoint]:
+    def _writes_delta(
+        self, prepared: Prepared, record: StepRecord, options: Mapping[str, Any], older: list[SavedDirectory]
+    ) -> bool:
+        """Save the step as a patch for the newest one, if that is asked for and worthwhile."""
+        if not older or len(older[0].patch_files) >= self.deltas:
+            return False
+        return write_delta(self.place, older[0], prepared, record, options, durable=self.durable)
+
+    def _newest_two(self, steps: list[Step]) -> list[SavedDirectory]:
         """Open the two last saved whole steps, the last one first."""
-        opened: list[Checkpoint] = []
+        opened: list[SavedDirectory] = []
         for step in newest_first(steps):
             if step.condition == "whole":
                 with suppress(TensorkeepError):  # removed meanwhile, or damaged: it is not used

@@ -11,8 +11,11 @@ from typing import Any, ClassVar
 from msgspec import UNSET, UnsetType
 
 from tensorkeep.checkpoint import SaveHandle, save_in_background
+from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES, Arrangement
 from tensorkeep.layout import parse_size
+from tensorkeep.limits import MAX_PATCHES
+from tensorkeep.store._deltas import USUAL_PATCHES
 from tensorkeep.store._reading import SavedSteps
 from tensorkeep.store._removal import outdated, remove_all
 from tensorkeep.store._retention import Mode
@@ -58,6 +61,11 @@ class CheckpointStore(SavedSteps):
         durable: Whether saves wait until data is on the disk (fsync), so that even a power cut cannot lose it.
         align: Bytes at whose multiples tensors begin, if their size is one too; see `tensorkeep.save`. None: 8.
         order: Names or shell patterns whose tensors come first in each file, in this order; see `tensorkeep.save`.
+        deltas: Whether to save steps as patches for the step before, bit for bit: how many of them may follow a whole
+            one, or True for 20. Every step can still be removed or copied alone: its directory has the files of the
+            whole step too, as hard links. `tensorkeep` reads such steps; for other programs, convert one. A step
+            whose patch would take more than half of its bytes is saved whole, and so is one in which tensors share
+            parts of their memory.
 
     Raises:
         UnsupportedError: If an argument is invalid, or `root` is the URL of a server that cannot be written to.
@@ -70,6 +78,7 @@ class CheckpointStore(SavedSteps):
     """
 
     _ALIGNMENT_NBYTES: ClassVar[int] = ALIGNMENT_NBYTES
+    _SAVES_DELTAS: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -85,13 +94,27 @@ class CheckpointStore(SavedSteps):
         durable: bool = True,
         align: int | None = None,
         order: Sequence[str] | None = None,
+        deltas: bool | int = False,
     ) -> None:
         place = place_of(root)
         given = GivenRules(keep_last, keep_best, keep_every, monitor, mode)
         super().__init__(place, Rules(place, given, prunes=prune, durable=durable))
         arrangement = Arrangement.of(self._ALIGNMENT_NBYTES if align is None else align, order)
         nbytes = parse_size(max_shard_size)
-        self._writer = StepWriter(place, self._steps, self._rules, nbytes, durable, arrangement)
+        n_deltas = self._number_of(deltas)
+        self._writer = StepWriter(place, self._steps, self._rules, nbytes, durable, arrangement, n_deltas)
+
+    def _number_of(self, deltas: bool | int) -> int:
+        number = USUAL_PATCHES if deltas is True else int(deltas)
+        if number and not (self._place.can_link and self._SAVES_DELTAS):
+            raise UnsupportedError(
+                "steps are saved as deltas only by one process, and to a directory", path=self.root, found="deltas="
+            )
+        if not 0 <= number <= MAX_PATCHES:
+            raise UnsupportedError(
+                "no such number of deltas", expected=f"True, False, or up to {MAX_PATCHES}", found=repr(deltas)
+            )
+        return number
 
     def save(
         self,

@@ -8,7 +8,7 @@ killed, the store is read; then one more save must succeed and leave nothing beh
 
 `interrupted_store.py FOLDER at-random ROUNDS SEED`: kills a process that saves step after step, at random times.
 
-Prints one line of JSON.
+With `--deltas N` at the end, up to N steps after a whole one are patches. Prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -31,12 +31,15 @@ from tests.support.checkpoint.interrupted_saver import COMPLETED, kill, stopped
 from tests.support.store.run_states import names, state, step_of, store
 
 interrupted_saver.CALLS = (*interrupted_saver.CALLS, "link")
+DELTAS = int(sys.argv[sys.argv.index("--deltas") + 1]) if "--deltas" in sys.argv else 0
 FILES = {"model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors", "model-00003-of-00003.safetensors"}
 
 
 def save(root: Path, step: int, **options: Any) -> None:
     """Save a step with its loss, which gets worse."""
-    store(root, keep_best=0, **{"keep_last": 2, **options}).save(step, state(step), {"valid_loss": step})
+    store(root, keep_best=0, **{"keep_last": 2, "deltas": DELTAS, **options}).save(
+        step, state(step), {"valid_loss": step}
+    )
 
 
 def whole(root: Path) -> list[int]:
@@ -57,6 +60,11 @@ def is_tidy(root: Path, steps: list[int]) -> None:
     assert names(root) == [f"step-{step:08d}" for step in steps], names(root)
     for step in steps:
         left = set(names(root / f"step-{step:08d}"))
+        if "patched.json" in left:
+            assert {name for name in left if not name.endswith(".patch.safetensors")} == {"patched.json", "base"}, (
+                left
+            )
+            left = set(names(root / f"step-{step:08d}" / "base"))
         assert left == FILES | {"model.safetensors.index.json"}, left
 
 

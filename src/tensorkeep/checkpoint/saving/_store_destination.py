@@ -33,7 +33,7 @@ from tensorkeep.errors import (
     TransportError,
     UnsupportedError,
 )
-from tensorkeep.kinds.safetensors import Checkpoint, TensorFile, with_index
+from tensorkeep.kinds.safetensors import Checkpoint, TensorFile, as_saved_directory
 from tensorkeep.layout import Index, blocks_name, emit_index, index_names, parse_index, parse_removed
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.tensors import FileBody, Sealing, file_body
@@ -194,11 +194,11 @@ def _files_of(existing: ExistingIndex | None) -> set[str]:
 
 def _sibling_of(directory: RemotePath, reused: Checkpoint | TensorFile | None) -> Sibling | None:
     """Return a checkpoint in the same parent directory, by what its index says of its files."""
-    older = None if reused is None else with_index(reused)
-    if older is None or not older.index.shards or not is_remote(older.directory):
+    older = None if reused is None else as_saved_directory(reused)
+    if older is None or not older.base.index.shards or not is_remote(older.directory):
         return None
     parent, name = RemotePath.of(older.directory).split()
-    return Sibling(name, older.index.shards) if parent.fingerprint == directory.split()[0].fingerprint else None
+    return Sibling(name, older.base.index.shards) if parent.fingerprint == directory.split()[0].fingerprint else None
 
 
 def existing_index(directory: RemotePath, names: Iterable[str]) -> ExistingIndex | None:

@@ -4,7 +4,7 @@
 - `_kind`: the record of this kind.
 """
 
-from tensorkeep.kinds.patched._checkpoint import PatchedCheckpoint, open_patched
+from tensorkeep.kinds.patched._checkpoint import PatchedCheckpoint, open_patched, read_document
 from tensorkeep.kinds.patched._kind import PATCHED
 
-__all__ = ["PATCHED", "PatchedCheckpoint", "open_patched"]
+__all__ = ["PATCHED", "PatchedCheckpoint", "open_patched", "read_document"]

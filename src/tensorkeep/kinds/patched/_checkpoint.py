@@ -20,11 +20,11 @@ from tensorkeep.kinds.safetensors import (
     Checkpoint,
     SavedDirectory,
     TensorFile,
+    as_saved_directory,
     file_over,
     names_of,
     open_safetensors,
     sharing_of,
-    with_index,
 )
 from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.tensors import LazyTensor, TensorView
@@ -64,6 +64,11 @@ class PatchedCheckpoint(SavedDirectory[ArrayT]):
     def path(self) -> str:
         """Path of the file that names the others."""
         return join(self._directory, DOCUMENT_NAME)
+
+    @property
+    def directory(self) -> str:
+        """The directory of the files."""
+        return self._directory
 
     @property
     def index_metadata(self) -> Mapping[str, Any]:
@@ -209,11 +214,11 @@ def open_patched(directory: str, options: OpenOptions) -> PatchedCheckpoint:
     opened = msgspec.structs.replace(options, variant=None)
     with ExitStack() as stack:
         base = stack.enter_context(open_safetensors(join(directory, document.base), opened))
-        checkpoint = with_index(base)
-        if checkpoint is None:
+        whole = as_saved_directory(base)
+        if whole is None:
             raise FormatError("the checkpoint that is patched has no index", path=base.path)
         files = {name: stack.enter_context(_open_file(join(directory, name), opened)) for name in document.patches}
-        patched_checkpoint = PatchedCheckpoint(directory, document, checkpoint, files)
+        patched_checkpoint = PatchedCheckpoint(directory, document, whole.base, files)
         stack.pop_all()
         return patched_checkpoint
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain
@@ -20,7 +21,7 @@ from tensorkeep.kinds.safetensors._consistent_read import read_consistently
 from tensorkeep.kinds.safetensors._digests import digest_checks
 from tensorkeep.kinds.safetensors._examine import Examination, read_index
 from tensorkeep.kinds.safetensors._file import TensorFile
-from tensorkeep.kinds.safetensors._saved_directory import SavedDirectory
+from tensorkeep.kinds.safetensors._saved import SavedTensors
 from tensorkeep.layout import Index, Location, Piece, pieces_in_order, reach_of
 from tensorkeep.tensors import AssembledReader, LazyTensor, PlacedPiece, Reader, assemble
 from tensorkeep.texts import counted
@@ -29,6 +30,38 @@ from tensorkeep.transport import ByteSource
 
 class StrayShardWarning(UserWarning):
     """A shard file that the index does not list; programs that find shards by name may load it by mistake."""
+
+
+class SavedDirectory(SavedTensors[ArrayT]):
+    """The tensors of an open directory, in which one file names all others, and which a save replaces by another."""
+
+    @property
+    @abstractmethod
+    def directory(self) -> str:
+        """The directory of the files."""
+
+    @property
+    @abstractmethod
+    def index_metadata(self) -> Mapping[str, Any]:
+        """What the file that names the others says beside that."""
+
+    @property
+    @abstractmethod
+    def base(self) -> Checkpoint[ArrayT]:
+        """The checkpoint whose files hold whole tensors: itself, unless its tensors are read through patches."""
+
+    @property
+    @abstractmethod
+    def patch_files(self) -> tuple[str, ...]:
+        """Paths of the patches through which tensors are read, in their order; none if they are stored whole."""
+
+    @abstractmethod
+    def is_replaced(self) -> bool:
+        """Whether that file is another one by now."""
+
+    @abstractmethod
+    def stored_names(self) -> Collection[str]:
+        """Return the names of all tensors that are stored, once if they have several."""
 
 
 class Checkpoint(SavedDirectory[ArrayT]):
@@ -103,6 +136,11 @@ class Checkpoint(SavedDirectory[ArrayT]):
     def index_metadata(self) -> Mapping[str, Any]:
         """What the index says beside the names."""
         return self._index.metadata
+
+    @property
+    def base(self) -> Checkpoint[ArrayT]:
+        """Itself."""
+        return self
 
     @property
     def patch_files(self) -> tuple[str, ...]:
@@ -239,9 +277,9 @@ def open_safetensors(path: str, options: OpenOptions) -> Checkpoint | TensorFile
     return Checkpoint(reading.location, reading.examination, options)
 
 
-def with_index(opened: Opened) -> Checkpoint | None:
-    """Return what is open if it is an index with safetensors shards, else None."""
-    return opened if isinstance(opened, Checkpoint) else None
+def as_saved_directory(opened: Opened) -> SavedDirectory | None:
+    """Return what is open if one file of it names all others, else None."""
+    return opened if isinstance(opened, SavedDirectory) else None
 
 
 def _warn(findings: list[Finding], path: str) -> None:

@@ -14,7 +14,7 @@ from tensorkeep.parallel import Progress
 from tensorkeep.patches._difference import difference
 from tensorkeep.patches._spool import Spool
 from tensorkeep.patches._summary import Summary, write_patch
-from tensorkeep.tensors import Prepared
+from tensorkeep.tensors import Prepared, metadata_with_format
 from tensorkeep.transport import publish
 
 _BASE: Final = "base"
@@ -46,15 +46,16 @@ def write_patched(
     progress: Progress | None,
 ) -> Summary:
     """Write a state as a patch for another checkpoint, beside the linked files of that one."""
+    texts = dict(metadata_with_format(metadata))
     earlier = tuple(map(os.path.basename, previous.patch_files))
     name = f"{len(earlier) + 1}{_SUFFIX}"
     before = {stored: previous.stored(stored).tensor_to_write() for stored in previous.stored_names()}
     after = prepared.to_write
     with Spool(directory) as spool:
         found = difference(before, after, spool, progress=progress)
-        texts = [None, None] if list(before) == list(after) else [Texts(names=list(side)) for side in (before, after)]
+        names = [None, None] if list(before) == list(after) else [Texts(names=list(side)) for side in (before, after)]
         description = Description(
-            old=End(found.old, texts[0]), new=End(found.new, texts[1]), tensors=found.changes, equal=found.equal
+            old=End(found.old, names[0]), new=End(found.new, names[1]), tensors=found.changes, equal=found.equal
         )
         summary = write_patch(os.path.join(directory, name), description, found.to_write, durable=durable)
     document = PatchedDocument(
@@ -62,7 +63,7 @@ def write_patched(
         patches=(*earlier, name),
         digest=found.new,
         state=prepared.state,
-        metadata=None if metadata is None else dict(metadata),
+        metadata=texts,
         index=dict(index),
     )
     with publish(os.path.join(directory, DOCUMENT_NAME), durable=durable) as sink:

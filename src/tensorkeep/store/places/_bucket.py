@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NoReturn
 
 from tensorkeep.checkpoint import remove_objects
 from tensorkeep.errors import (
@@ -30,7 +30,7 @@ from tensorkeep.errors import (
     UnsupportedError,
 )
 from tensorkeep.kinds import OpenOptions
-from tensorkeep.kinds.safetensors import Checkpoint
+from tensorkeep.kinds.safetensors import SavedDirectory
 from tensorkeep.layout import Index, emit_removed, parse_index, parse_removed
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.store.places._listing import INDEX, REMOVAL_IS_DEAD_S, ListedStep, is_of_save, steps_in
@@ -53,6 +53,7 @@ class BucketPlace:
     """Implements `Place`."""
 
     reads_cost = True
+    can_link = False
 
     def __init__(self, url: str) -> None:
         self._root = RemotePath.of(url).joined("x").split()[0]  # without a slash at the end
@@ -147,11 +148,15 @@ class BucketPlace:
     def _with_problem(self, step: int, condition: Condition, problem: str) -> Step:
         return Step(step, self.path_of(step), condition, None, problem)
 
-    def open(self, step: int, options: OpenOptions) -> Checkpoint:
+    def open(self, step: int, options: OpenOptions) -> SavedDirectory:
         """Open a step."""
         path = self.path_of(step)
         with path.joined(INDEX).listing_cache() as index:
-            return open_step(path, step, options, self.holds, index)
+            return open_step(path, step, options, self.holds, entry=index)
+
+    def appearing(self, step: int, *, durable: bool) -> NoReturn:  # noqa: ARG002 - the protocol's
+        """Refuse: objects have one name each."""
+        raise UnsupportedError("objects in a bucket have one name each", path=self._root)
 
     def measure(self) -> dict[int, StepFiles]:
         """Return the sizes that were last listed."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from errno import ENOTDIR
 from typing import Final
 
+from tensorkeep.deltas import DOCUMENT_NAME
 from tensorkeep.errors import (
     AccessDeniedError,
     BusyError,
@@ -22,7 +23,8 @@ from tensorkeep.errors import (
     as_transport_error,
 )
 from tensorkeep.kinds import OpenOptions
-from tensorkeep.kinds.safetensors import Checkpoint, read_index
+from tensorkeep.kinds.patched import open_patched, read_document
+from tensorkeep.kinds.safetensors import SavedDirectory, open_safetensors, read_index
 from tensorkeep.layout import index_name
 from tensorkeep.store.places._names import BASE_NAME, step_name, step_of
 from tensorkeep.store.places._open_step import ForeignStepError, open_step, record_of
@@ -38,6 +40,8 @@ from tensorkeep.transport import (
     move_aside,
     open_source,
     publish,
+    publish_directory,
+    recover_directories,
     sync_directory,
     transaction,
 )
@@ -49,6 +53,7 @@ class DirectoryPlace:
     """Implements `Place`."""
 
     reads_cost = False
+    can_link = True
 
     def __init__(self, path: str) -> None:
         self.root = os.path.abspath(path)  # at once: the working directory may be another when a thread saves
@@ -111,7 +116,7 @@ class DirectoryPlace:
     def _examined(self, step: int) -> Step | None:
         path = self.path_of(step)
         try:
-            if not _has_index(path):  # opening it would wait for one to appear
+            if not (_has_index(path) or _has_patches(path)):  # opening it would wait for an index to appear
                 return _without_index(step, path)
             with self.open(step, OpenOptions(backend="pread")) as opened:
                 return Step(step, path, "whole", record_of(opened, step))
@@ -124,9 +129,25 @@ class DirectoryPlace:
         except (UnsupportedError, AccessDeniedError) as error:
             return _with_problem(step, path, "unreadable", error)
 
-    def open(self, step: int, options: OpenOptions) -> Checkpoint:
+    def open(self, step: int, options: OpenOptions) -> SavedDirectory:
         """Open a step."""
-        return open_step(self.path_of(step), step, options, self.holds)
+        path = self.path_of(step)
+        opens = open_patched if _is_patched(path) else open_safetensors
+        return open_step(path, step, options, self.holds, opens=opens)
+
+    @contextmanager
+    def appearing(self, step: int, *, durable: bool) -> Iterator[str]:
+        """Make a directory beside the others, and rename it; the lock keeps out other saves of the step."""
+        path = self.path_of(step)
+        with as_transport_error("could not create the step", path):
+            os.makedirs(path, exist_ok=True)
+        try:
+            with transaction(path, BASE_NAME, durable=durable), publish_directory(path, durable=durable) as new:
+                yield new
+        except BaseException:
+            with suppress(OSError):
+                os.rmdir(path)
+            raise
 
     def measure(self) -> dict[int, StepFiles]:
         """Measure the files in each directory."""
@@ -163,6 +184,8 @@ class DirectoryPlace:
 
     def _record(self, path: str) -> StepRecord | None:
         with suppress(TensorkeepError):
+            if _is_patched(path):
+                return read_record(read_document(path).index)
             return read_record(read_index(os.path.join(path, _INDEX)).metadata)
         return None
 
@@ -170,9 +193,13 @@ class DirectoryPlace:
         """Remove the leftovers of processes whose locks are gone."""
         with suppress(SourceMissingError), as_transport_error("could not read the store", self.root):
             delete_moved_aside(self.root)
+            recover_directories(self.root)
         left = [step.path for step in steps if step.condition == "incomplete" or has_staging(step.path)]
         for path in left:
             _sweep_step(path)
+        for step in steps:
+            if _has_patches(step.path) and _has_index(step.path):
+                _remove_patches(step.path)
         return bool(left)
 
 
@@ -182,6 +209,20 @@ def _sweep_step(path: str) -> None:
         with transaction(path, BASE_NAME, durable=False, patience_s=0):
             pass  # entering a transaction cleans up after dead ones
         os.rmdir(path)
+
+
+def _remove_patches(path: str) -> None:
+    """Remove what is left of a step that was kept as patches before it was saved whole."""
+    with suppress(TensorkeepError, OSError), transaction(path, BASE_NAME, durable=False, patience_s=0):
+        document = read_document(path)
+        for name in (*document.patches, *_files_of(document.base, path)):
+            os.unlink(os.path.join(path, name))
+        os.rmdir(os.path.join(path, document.base))
+        os.unlink(os.path.join(path, DOCUMENT_NAME))
+
+
+def _files_of(base: str, path: str) -> list[str]:
+    return [os.path.join(base, name) for name in os.listdir(os.path.join(path, base))]
 
 
 def _names_in(directory: str) -> list[str]:
@@ -197,6 +238,16 @@ def _has_index(path: str) -> bool:
     """Say whether a step is committed, even if its files still have to be renamed."""
     index = os.path.join(path, _INDEX)
     return os.path.lexists(index) or finish_pending_commit(path, BASE_NAME) is not None or os.path.lexists(index)
+
+
+def _has_patches(path: str) -> bool:
+    """Say whether a directory has the file of a step that is kept as patches."""
+    return os.path.lexists(os.path.join(path, DOCUMENT_NAME))
+
+
+def _is_patched(path: str) -> bool:
+    """Say whether a step is kept as patches; an index beside them is from a later save."""
+    return _has_patches(path) and not _has_index(path)
 
 
 def _without_index(step: int, path: str) -> Step | None:
@@ -215,8 +266,7 @@ def _with_problem(step: int, path: str, condition: Condition, error: TensorkeepE
 def _identity(path: str) -> Identity | None:
     """Return a value that changes when any file of a step does; None if there is no such directory."""
     try:
-        with os.scandir(path) as entries:
-            found = [(entry.name, os.stat(entry.path)) for entry in entries]
+        found = [(name, os.stat(os.path.join(path, name))) for name in _files_below(path)]
     except (FileNotFoundError, NotADirectoryError):  # the directory, or a file, was just removed
         return () if os.path.isdir(path) else None
     except OSError:  # opening it will report that
@@ -224,12 +274,21 @@ def _identity(path: str) -> Identity | None:
     return tuple(sorted((name, status.st_ino, status.st_size, status.st_mtime_ns) for name, status in found))
 
 
+def _files_below(path: str) -> Iterator[str]:
+    """Yield the names in a directory, and in its sub-directories; a step that is kept as patches has one."""
+    with os.scandir(path) as entries:
+        for entry in entries:
+            yield entry.name
+            if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
+                yield from (os.path.join(entry.name, name) for name in os.listdir(entry.path))
+
+
 def _measured(path: str) -> StepFiles:
     files: list[tuple[str, os.stat_result]] = []
-    with suppress(OSError), os.scandir(path) as entries:
-        for entry in entries:
+    with suppress(OSError):
+        for name in _files_below(path):
             with suppress(OSError):
-                files.append((entry.name, entry.stat()))
+                files.append((name, os.stat(os.path.join(path, name))))
     regular = [(name, status) for name, status in files if stat.S_ISREG(status.st_mode)]
     return StepFiles(
         nbytes=sum(status.st_size for _, status in regular),

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 from tensorkeep.errors import IntegrityError, SourceMissingError, UnsupportedError
-from tensorkeep.kinds import OpenOptions
-from tensorkeep.kinds.safetensors import Checkpoint, open_safetensors, with_index
+from tensorkeep.kinds import Opened, OpenOptions
+from tensorkeep.kinds.safetensors import SavedDirectory, as_saved_directory, open_safetensors
 from tensorkeep.store.places._record import StepRecord, read_record
+
+Opens: TypeAlias = Callable[[str, OpenOptions], Opened]
+"""Opens what is at a path."""
 
 
 class ForeignStepError(UnsupportedError):
@@ -15,25 +19,31 @@ class ForeignStepError(UnsupportedError):
 
 
 def open_step(
-    path: str, step: int, options: OpenOptions, holds: Callable[[str], bool], entry: str | None = None
-) -> Checkpoint:
+    path: str,
+    step: int,
+    options: OpenOptions,
+    holds: Callable[[str], bool],
+    *,
+    entry: str | None = None,
+    opens: Opens = open_safetensors,
+) -> SavedDirectory:
     """Open a step, by its index if that is given as the entry; `holds` says whether anything is at its path."""
     try:
-        opened = open_safetensors(entry or path, options)
+        opened = opens(entry or path, options)
     except (IntegrityError, SourceMissingError):
         if holds(path):
             raise
         raise SourceMissingError("no such step", path=path, found="nothing, or no longer") from None
-    checkpoint = with_index(opened)
-    if checkpoint is not None and record_of(checkpoint, step) is not None:
-        return checkpoint
+    directory = as_saved_directory(opened)
+    if directory is not None and record_of(directory, step) is not None:
+        return directory
     opened.close()
     raise foreign(path)
 
 
-def record_of(opened: Checkpoint, step: int) -> StepRecord | None:
+def record_of(opened: SavedDirectory, step: int) -> StepRecord | None:
     """Return the record of a step, or None if it names another."""
-    record = read_record(opened.index.metadata)
+    record = read_record(opened.index_metadata)
     return record if record is not None and record.step == step else None
 
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Protocol
 
 from tensorkeep.errors import SourceMissingError, TensorkeepError
 from tensorkeep.kinds import OpenOptions
-from tensorkeep.kinds.safetensors import Checkpoint
+from tensorkeep.kinds.safetensors import SavedDirectory
 from tensorkeep.store.places._bucket import BucketPlace
 from tensorkeep.store.places._directory import DirectoryPlace
 from tensorkeep.store.places._step import Examined, Identity, Step, StepFiles
@@ -28,10 +28,13 @@ class Place(Protocol):
 
     Attributes:
         reads_cost: Whether reading a step twice takes twice as long.
+        can_link: Whether files can have several names, so that steps may share some.
     """
 
     @property
     def reads_cost(self) -> bool: ...
+    @property
+    def can_link(self) -> bool: ...
 
     @property
     def root(self) -> str:
@@ -62,7 +65,10 @@ class Place(Protocol):
     def examine(self, step: int, identity: Identity) -> Examined | None:
         """Look into a step without reading tensors; None if it is gone."""
 
-    def open(self, step: int, options: OpenOptions) -> Checkpoint:
+    def appearing(self, step: int, *, durable: bool) -> AbstractContextManager[str]:
+        """Return a new directory that becomes the step if the block ends without an error; only if `can_link`."""
+
+    def open(self, step: int, options: OpenOptions) -> SavedDirectory:
         """Open a step, and check its index and all headers."""
 
     def measure(self) -> dict[int, StepFiles]:
