@@ -1,6 +1,7 @@
 """Many files as one checkpoint, in the layout of the Hugging Face libraries.
 
 - `_open`: opens and loads what is at a path.
+- `_trusted_open`: what a policy demands of an open.
 - `_keywords`: the arguments that both take. Pure.
 - `_materialize`: nested data with lazy tensors, and the same with tensors.
 - `saving/`: saving many files as one checkpoint.

@@ -10,6 +10,7 @@ from tensorkeep.parallel import Progress
 from tensorkeep.state import Classes
 from tensorkeep.tensors import Selector, Ties
 from tensorkeep.transport import Backend
+from tensorkeep.trust import Trust
 
 
 class _CommonKeywords(TypedDict, total=False):
@@ -22,6 +23,7 @@ class _CommonKeywords(TypedDict, total=False):
     dangerous: Dangerous
     limits: PickleLimits
     engine: str | None
+    trust: Trust | None
 
 
 class OpenKeywords(_CommonKeywords, total=False):

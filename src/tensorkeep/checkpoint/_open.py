@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Final, overload
 
 from tensorkeep.arrays import DEFAULT_FRAMEWORK, Framework, library_for
 from tensorkeep.checkpoint.verifying import run_checks
 from tensorkeep.errors import SourceChangedError, UnsupportedError
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, Dangerous, PickleLimits
-from tensorkeep.kinds import LoadOptions, Opened, OpenOptions, Place, refuse
+from tensorkeep.kinds import Found, LoadOptions, Opened, OpenOptions, Place, policy_for, refuse
 from tensorkeep.kinds.registry import find_kind
 from tensorkeep.limits import MAX_HEADER_NBYTES
+from tensorkeep.on_demand import imported
 from tensorkeep.parallel import Progress
 from tensorkeep.state import Classes
 from tensorkeep.tensors import Selector, Ties, check_ties
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
         TorchName,
     )
     from tensorkeep.checkpoint._keywords import LoadKeywords, OpenKeywords
+    from tensorkeep.trust import Trust
+
+_DEMAND: Final = "tensorkeep.checkpoint._trusted_open:demand_of"
+"""Imported by name: most who open a checkpoint ask for no signature."""
 
 _ATTEMPTS = 4
 """How often a remote checkpoint is read before giving up, if saves keep replacing it during the read."""
@@ -87,6 +92,7 @@ def open_checkpoint(
     limits: PickleLimits = DEFAULT_LIMITS,
     max_header_nbytes: int = MAX_HEADER_NBYTES,
     engine: str | None = None,
+    trust: Trust | None = None,
 ) -> Opened:
     """Open a checkpoint: a read-only mapping of name to `LazyTensor`.
 
@@ -118,6 +124,10 @@ def open_checkpoint(
         max_header_nbytes: Longest header to accept, in bytes, for a single file.
         engine: The library that reads the files instead of tensorkeep, such as `"tensorstore"` for orbax. Its parser
             is fed the bytes of the files, so name one only for files that you trust.
+        trust: Whose signatures count: a `Policy`, the path of one or of a public key. Then only what they signed is
+            opened: the index and headers are compared with the signature now, and tensors when they are read. Files
+            without digests are read whole; on a server, they are refused. None takes the policy that the environment
+            variable `TENSORKEEP_TRUST` names, if there is one.
 
     Returns:
         An `Opened`, which closes the files as a context manager: a `Checkpoint` for an index and its shards, a
@@ -135,6 +145,7 @@ def open_checkpoint(
         LimitError: If a header, the index or a pickle is too long, or a pickle exceeds another bound.
         UnsupportedError: If the target cannot be opened, an argument is invalid, a directory holds several
             checkpoints, the digests are of a later version, or `verify` is set and there are no digests.
+        TrustError: If it is not proven that this is what was signed, or the policy does not allow the format.
         TransportError: If a file cannot be read.
 
     Examples:
@@ -163,12 +174,21 @@ def open_checkpoint(
     )
     if isinstance(target, str | os.PathLike):
         with listing_cache(os.fspath(target)) as path:
-            return _open(path, options)
-    return _open(target, options)
+            return _open(path, options, trust)
+    return _open(target, options, trust)
 
 
-def _open(target: Openable, options: OpenOptions) -> Opened:
-    found = find_kind(Place(target, variant=options.variant, backend=options.backend))
+def _open(target: Openable, options: OpenOptions, trust: Trust | None) -> Opened:
+    place = Place(target, variant=options.variant, backend=options.backend)
+    policy = policy_for(trust, place.path)
+    found = find_kind(place)
+    if policy is None:
+        return _opened(found, options)
+    demand = imported(_DEMAND)(policy, place, found, options)
+    return demand.check(_opened(found, demand.options))  # type: ignore[no-any-return]
+
+
+def _opened(found: Found, options: OpenOptions) -> Opened:
     opened = found.open(options)
     if options.verify and not found.kind.verifies_reads:
         try:
@@ -225,6 +245,7 @@ def load(
     engine: str | None = None,
     progress: Progress | None = None,
     dequantize: Any = None,
+    trust: Trust | None = None,
 ) -> Any:
     """Load the state that was saved, or a part of it.
 
@@ -256,6 +277,7 @@ def load(
             tensor. It begins again if a save replaces a remote checkpoint during the load.
         dequantize: Dtype in which to compute the numbers of quantized tensors, such as `"bf16"`; other tensors stay
             as they are. None refuses to load quantized tensors.
+        trust: Whose signatures count: a `Policy`, the path of one or of a public key; see `open`.
 
     Returns:
         The saved state. If the file records only names, a dict of name to tensor in byte order; type checkers take
@@ -284,6 +306,7 @@ def load(
         TypeError: If `only` is neither text, nor callable, nor an iterable of these.
         UnsupportedError: If the target cannot be opened, an argument is invalid or does not apply to its kind, or a
             directory holds several checkpoints.
+        TrustError: If it is not proven that this is what was signed, or the policy does not allow the format.
         TransportError: If a file cannot be read.
 
     Examples:
@@ -311,6 +334,7 @@ def load(
             dangerous=dangerous,
             limits=limits,
             engine=engine,
+            trust=trust,
         ) as opened:
             return opened.load_state(options) if device_map is None else opened.load_on_devices(options)
 

@@ -112,11 +112,17 @@ def find_kind(place: Place, *, with_manifests: bool = False) -> Found:
         where = kind.find(place)
         if where is not None:
             _refuse_stand_in(place, kind)
-            return Found(kind, where)
+            return Found(kind, where, _format_of(kind))
     if place.missing is not None:
         raise place.missing
     safetensors = _SAFETENSORS.imported()
-    return Found(safetensors, safetensors.find(place))
+    return Found(safetensors, safetensors.find(place), _SAFETENSORS.format)
+
+
+def _format_of(kind: Kind[Any]) -> str:
+    """Return the name by which policies know a kind; only kinds that are imported are compared."""
+    named = (lazy for lazy in (*KINDS, _FOLDER) if isinstance(lazy, LazyKind))
+    return next((lazy.format for lazy in named if lazy.is_imported_as(kind)), "")
 
 
 def _refuse_stand_in(place: Place, kind: Kind[Any]) -> None:

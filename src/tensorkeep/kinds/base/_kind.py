@@ -65,6 +65,7 @@ class Kind(msgspec.Struct, Generic[_Where], frozen=True):
         files: Returns which files to fetch; None if it cannot be fetched.
         suffixes: Suffixes of its files.
         verifies_reads: Whether `verify` checks tensors as they are read; otherwise all are checked on opening.
+        proves_reads: Whether it compares what it reads with what was signed; other kinds are read whole before.
         is_converted: Whether it holds more than tensors by name, so only `convert` can make safetensors of it.
         is_gathered: Whether its tensors are gathered from many places, so that everything read through mmap would
             stay in memory.
@@ -79,6 +80,7 @@ class Kind(msgspec.Struct, Generic[_Where], frozen=True):
     files: Callable[[_Where], Files | None] | None = None
     suffixes: tuple[str, ...] = ()
     verifies_reads: bool = False
+    proves_reads: bool = False
     is_converted: bool = False
     is_gathered: bool = False
     only_tensors: bool = False
@@ -90,10 +92,11 @@ class Kind(msgspec.Struct, Generic[_Where], frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What is at a place: its kind, and where its files are."""
+    """What is at a place: its kind, and where its files are; policies know the kind by the name of its format."""
 
     kind: Kind[Any]
     where: Any
+    format: str = ""
 
     def open(self, options: OpenOptions) -> Opened:
         """Open it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -40,6 +41,11 @@ class LazyKind(msgspec.Struct, frozen=True):
     beginnings: tuple[str, ...] = ()
     looks_closer: bool = False
 
+    @property
+    def format(self) -> str:
+        """The name by which policies know it, such as `"npy"`."""
+        return self.defined.partition(":")[2].lower()
+
     def candidate(self, place: Place) -> Kind[Any] | None:
         """Return the kind if the place may be one."""
         return self.imported() if self._may_be(place) else None
@@ -49,6 +55,11 @@ class LazyKind(msgspec.Struct, frozen=True):
         module, _, name = self.defined.partition(":")
         kind: Kind[Any] = getattr(importlib.import_module(module), name)
         return kind
+
+    def is_imported_as(self, kind: Kind[Any]) -> bool:
+        """Whether a kind is this one; nothing is imported to find out."""
+        module, _, name = self.defined.partition(":")
+        return getattr(sys.modules.get(module), name, None) is kind
 
     def _may_be(self, place: Place) -> bool:
         if place.is_directory:

@@ -16,6 +16,7 @@ from tensorkeep.transport import Backend
 
 if TYPE_CHECKING:
     from tensorkeep.formats.pickles import Dangerous, PickleLimits
+    from tensorkeep.trust import Proof
 
 
 class OpenOptions(msgspec.Struct, frozen=True):
@@ -33,6 +34,7 @@ class OpenOptions(msgspec.Struct, frozen=True):
         dangerous: What to do with names in a pickle that could only do harm.
         limits: Bounds on what a pickle may cost; None for the defaults.
         engine: The library that reads the files instead of tensorkeep, if the kind has one by this name.
+        proof: What was signed; None to open whatever there is.
     """
 
     framework: str = DEFAULT_FRAMEWORK
@@ -46,11 +48,12 @@ class OpenOptions(msgspec.Struct, frozen=True):
     dangerous: Dangerous = "refuse"
     limits: PickleLimits | None = None
     engine: str | None = None
+    proof: Proof | None = None
 
     @property
     def checks_reads(self) -> bool:
         """Whether what is read is compared with its digest."""
-        return self.verify
+        return self.verify or self.proof is not None
 
 
 class LoadOptions(msgspec.Struct, frozen=True):

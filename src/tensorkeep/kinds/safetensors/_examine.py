@@ -10,6 +10,7 @@ import errno
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,6 +21,7 @@ from tensorkeep.errors import (
     SourceMissingError,
     TensorkeepError,
     TransportError,
+    TrustError,
     UnsupportedError,
 )
 from tensorkeep.kinds.base import Finding, OpenOptions
@@ -29,14 +31,10 @@ from tensorkeep.kinds.safetensors._misfit import misfit_of
 from tensorkeep.layout import Index, Location, ShardRecord, blocks_name, parse_index
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.parallel import ProgressMeter, parallel_map
-from tensorkeep.transport import (
-    ByteRange,
-    ByteSource,
-    JoinedSource,
-    MemorySource,
-    is_remote,
-    open_source,
-)
+from tensorkeep.transport import ByteRange, ByteSource, JoinedSource, MemorySource, is_remote, open_source, split
+
+if TYPE_CHECKING:
+    from tensorkeep.trust import Proof
 
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 """errno values that mean this process is out of descriptors or memory, not that the checkpoint is damaged."""
@@ -59,19 +57,22 @@ class Examination(msgspec.Struct, frozen=True):
     findings: list[Finding]
 
 
-def read_index(path: str, *, check: bool = True) -> Index:
-    """Read and parse an index file."""
+def read_index(path: str, *, check: bool = True, proof: Proof | None = None) -> Index:
+    """Read and parse an index file; with a `proof`, only if it is what was signed."""
     source = open_source(path, backend="pread")
     if source.nbytes > MAX_INDEX_NBYTES:
         raise LimitError(
             "index too large", path=path, expected=f"at most {MAX_INDEX_NBYTES:,} bytes", found=f"{source.nbytes:,}"
         )
-    return parse_index(bytes(source.read(ByteRange(0, source.nbytes))), path, check=check)
+    text = bytes(source.read(ByteRange(0, source.nbytes)))
+    if proof is not None:
+        proof.check_content(split(path)[1], text)
+    return parse_index(text, path, check=check)
 
 
 def examine(location: Location, options: OpenOptions) -> Examination:
     """Read the index and the headers of all shards, and record what is wrong."""
-    index = read_index(location.entry, check=options.check)
+    index = read_index(location.entry, check=options.check, proof=options.proof)
     names = sorted(set(index.weight_map.values()))
     files: dict[str, TensorFile] = {}
     findings: list[Finding] = []
@@ -106,7 +107,9 @@ def _open_shard(
             return misfit
         root = record.blocks if record is not None else None
         blocks = None if root is None else BlocksFile(location.path_of(blocks_name(name)), bytes.fromhex(root))
-        return _shard_over(source, location, name, options, hashes=record is not None, blocks=blocks)
+        return _shard_over(source, location, name, options, is_recorded=record is not None, blocks=blocks)
+    except TrustError:
+        raise
     except (SourceMissingError, FileNotFoundError):
         return Finding("missing", "the shard is missing", name)
     except HeaderError as error:
@@ -130,14 +133,14 @@ def _shard_over(
     name: str,
     options: OpenOptions,
     *,
-    hashes: bool = False,
+    is_recorded: bool = False,
     blocks: BlocksFile | None = None,
 ) -> TensorFile:
     head = location.pending.head_of(name) if location.pending else None
     if head is not None:
         rest = ByteRange(len(head), source.nbytes)
         source = JoinedSource([(MemorySource(head), ByteRange(0, len(head))), (source, rest)], source.name)
-    return file_over(source, options, hashes=hashes, blocks=blocks)
+    return file_over(source, options, name=name, is_recorded=is_recorded, blocks=blocks)
 
 
 def _check_record(

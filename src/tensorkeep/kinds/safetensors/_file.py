@@ -29,11 +29,21 @@ from tensorkeep.kinds.base import Checks, LoadOptions, OpenOptions
 from tensorkeep.kinds.safetensors._aliases import names_of, sharing_of
 from tensorkeep.kinds.safetensors._blocks import BlocksFile
 from tensorkeep.kinds.safetensors._digests import digest_checks
+from tensorkeep.kinds.safetensors._proving import prove_file
 from tensorkeep.kinds.safetensors._saved import SavedTensors
 from tensorkeep.parallel import Progress
 from tensorkeep.tensors import LazyTensor, TensorReader
 from tensorkeep.texts import counted
-from tensorkeep.transport import Backend, BlockProof, ByteRange, ByteSource, Openable, VerifyingSource, open_source
+from tensorkeep.transport import (
+    Backend,
+    BlockProof,
+    ByteRange,
+    ByteSource,
+    Openable,
+    VerifyingSource,
+    open_source,
+    split,
+)
 
 _USUAL: Final = OpenOptions()
 
@@ -288,15 +298,24 @@ def open_file(target: Openable, options: OpenOptions = _USUAL) -> TensorFile:
 
 
 def file_over(
-    source: ByteSource, options: OpenOptions = _USUAL, *, hashes: bool = False, blocks: BlocksFile | None = None
+    source: ByteSource,
+    options: OpenOptions = _USUAL,
+    *,
+    name: str | None = None,
+    is_recorded: bool = False,
+    blocks: BlocksFile | None = None,
 ) -> TensorFile:
-    """Open a safetensors file in any source; `hashes` its header for a comparison if somebody recorded one."""
+    """Open a safetensors file in any source; `is_recorded` if the digest of its header will be compared."""
     with PausedCollector():
         head, header = read_head(source, max_header_nbytes=options.max_header_nbytes)
         seal = read_seal(source, header, head) if options.check else None
+    digest = digest_of(head) if is_recorded or options.proof is not None else None
+    if options.proof is not None and digest is not None:
+        prove_file(options.proof, name or split(source.name)[1], source, seal, digest, is_recorded=is_recorded)
     reader = TensorReader(source, header.data_start, options.framework, options.device)
-    file = TensorFile(header, reader, seal, digest_of(head) if hashes else None, blocks)
-    return file.verifying() if options.checks_reads else file
+    file = TensorFile(header, reader, seal, digest, blocks)
+    is_proven_whole = options.proof is not None and seal is None and not options.verify
+    return file.verifying() if options.checks_reads and not is_proven_whole else file
 
 
 def load(

@@ -46,5 +46,12 @@ def _files(place: Place) -> Files:
 
 
 SAFETENSORS = Kind(
-    "safetensors files", _find, _open, check=_check, files=_files, suffixes=(_SUFFIX,), verifies_reads=True
+    "safetensors files",
+    _find,
+    _open,
+    check=_check,
+    files=_files,
+    suffixes=(_SUFFIX,),
+    verifies_reads=True,
+    proves_reads=True,
 )

@@ -1,0 +1,89 @@
+"""What a policy demands of an open: signatures first, and nothing is opened that they do not prove.
+
+Safetensors files are proven by their headers, and their tensors when they are read. Files of other formats have no
+digests that a signature covers, so they are read whole.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+import msgspec
+
+from tensorkeep.errors import SourceMissingError, TrustError, UnsupportedError
+from tensorkeep.kinds import Found, Opened, OpenOptions, Place
+from tensorkeep.signing import files_below, is_ignored, is_signature
+from tensorkeep.transport import is_directory, is_remote, open_source, split
+from tensorkeep.trust import Policy, Proof, prove
+
+
+class Demand(msgspec.Struct, frozen=True):
+    """What a policy demands of one open.
+
+    Attributes:
+        options: How to open.
+        proof: What must be read whole; None if nothing must be.
+        name: Name of the file that is opened, if it was read whole already.
+    """
+
+    options: OpenOptions
+    proof: Proof | None = None
+    name: str | None = None
+
+    def check(self, opened: Opened) -> Opened:
+        """Refuse what was opened unless all its files are proven; it is closed then."""
+        if self.proof is None:
+            return opened
+        try:
+            for name, source in opened.sources.items():
+                if self.name is None:  # all files of the directory were read
+                    self.proof.file(name)
+                elif name != self.name:
+                    self.proof.check_whole(name, source)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+
+def demand_of(policy: Policy, place: Place, found: Found, options: OpenOptions) -> Demand:
+    """Return what a policy demands of what is at a place, as far as it is fulfilled before it is opened."""
+    if place.path is None:
+        raise UnsupportedError("bytes have no signature beside them", hint="Give the path of a file, or no trust=")
+    if not options.check:
+        raise UnsupportedError("`check=False` and `trust` exclude each other")
+    rule = policy.rule_for(place.path)
+    rule.refuse_format(found.format, place.path)
+    proof = prove(rule, place.path)
+    if found.kind.proves_reads:
+        return Demand(msgspec.structs.replace(options, proof=proof, verify=options.verify or rule.digests))
+    if rule.digests:
+        raise TrustError("the policy demands a digest for each tensor", path=place.path, found=found.kind.name)
+    if proof is None:
+        return Demand(options)
+    name = None if is_directory(place.path) else split(place.path)[1]
+    if name is not None and not is_remote(place.path) and not os.path.isfile(place.path):
+        name = None  # what the names of several files begin with
+    _check_files(proof, [name] if name else proof.files, rule.links)
+    if name is None:
+        _refuse_unsigned(proof)
+    return Demand(options, proof, name)
+
+
+def _check_files(proof: Proof, names: Iterable[str], links: bool) -> None:
+    for name in names:
+        path = os.path.join(proof.root, name)
+        if not links and not is_remote(proof.root) and os.path.islink(path):
+            raise TrustError("a symbolic link is in the place of a signed file", path=path)
+        try:
+            proof.check_whole(name, open_source(path))
+        except SourceMissingError:
+            raise TrustError(f"`{name}` was signed, and is missing", path=proof.root) from None
+
+
+def _refuse_unsigned(proof: Proof) -> None:
+    """Refuse a directory with files that nobody signed: a format in many files could read them."""
+    for name in files_below(proof.root, links=True):
+        if name not in proof.files and not is_signature(name) and not is_ignored(name, proof.ignored):
+            proof.file(name)
