@@ -87,6 +87,25 @@ class Proof(msgspec.Struct, frozen=True):
             )
         self._compare(name, source)
 
+    def check_tensors(
+        self, name: str, source: ByteSource, header_digest: bytes, *, is_sealed: bool, is_recorded: bool
+    ) -> None:
+        """Refuse a safetensors file unless it is what was signed: by its header if that has digests, else whole.
+
+        Args:
+            name: Its relative name.
+            source: Its bytes.
+            header_digest: BLAKE3 of everything before the data.
+            is_sealed: Whether the header has a digest of each tensor, so that it proves them.
+            is_recorded: Whether a signed index has the digest of the header, which the caller compares.
+
+        Raises:
+            TrustError: If it is not what was signed, or cannot be proven.
+        """
+        is_signed = name in self.files and self.check_header(name, source.nbytes, header_digest)
+        if not is_sealed or not (is_signed or is_recorded):
+            self.check_whole(name, source)
+
     def check_header(self, name: str, nbytes: int, blake3: bytes) -> bool:
         """Refuse a header unless it is what was signed.
 

@@ -29,7 +29,6 @@ from tensorkeep.kinds.base import Checks, LoadOptions, OpenOptions
 from tensorkeep.kinds.safetensors._aliases import names_of, sharing_of
 from tensorkeep.kinds.safetensors._blocks import BlocksFile
 from tensorkeep.kinds.safetensors._digests import digest_checks
-from tensorkeep.kinds.safetensors._proving import prove_file
 from tensorkeep.kinds.safetensors._saved import SavedTensors
 from tensorkeep.parallel import Progress
 from tensorkeep.tensors import LazyTensor, TensorReader
@@ -311,7 +310,8 @@ def file_over(
         seal = read_seal(source, header, head) if options.check else None
     digest = digest_of(head) if is_recorded or options.proof is not None else None
     if options.proof is not None and digest is not None:
-        prove_file(options.proof, name or split(source.name)[1], source, seal, digest, is_recorded=is_recorded)
+        known = name or split(source.name)[1]
+        options.proof.check_tensors(known, source, digest, is_sealed=seal is not None, is_recorded=is_recorded)
     reader = TensorReader(source, header.data_start, options.framework, options.device)
     file = TensorFile(header, reader, seal, digest, blocks)
     is_proven_whole = options.proof is not None and seal is None and not options.verify
