@@ -22,7 +22,6 @@ from tensorkeep.compat.wording import (
 from tensorkeep.errors import SelectionError, TensorkeepError, TensorNotFoundError
 from tensorkeep.kinds import OpenOptions
 from tensorkeep.kinds.safetensors import TensorFile, open_file
-from tensorkeep.limits import MAPPED_FROM_NBYTES
 from tensorkeep.tensors import LazyTensor
 from tensorkeep.transport import Openable
 
@@ -165,9 +164,7 @@ class safe_open(Generic[ArrayT]):  # noqa: N801 - the reference's name
         lazy = self._lazy(name)
         if not self._library.gives_views:
             return lazy[...]
-        # A large tensor gets to a device faster through pinned memory than out of the mapping
-        is_staged = str(self._device) != "cpu" and lazy.nbytes >= MAPPED_FROM_NBYTES
-        view = None if is_staged else lazy.view()
+        view = lazy.view()
         placed: ArrayT = lazy.load() if view is None else lazy.place(view)
         return placed
 
@@ -337,8 +334,8 @@ class PySafeSlice(Generic[ArrayT]):
     def __getitem__(self, index: Any) -> ArrayT:
         """Read a part of the tensor.
 
-        A torch tensor of a mapped file is indexed by torch, without a copy. Otherwise the index means what it means
-        to NumPy, and only the part is read.
+        A torch tensor of a mapped file is indexed by torch, without a copy. Otherwise, and for large tensors on a
+        device that copies by itself, the index means what it means to NumPy, and only the part is read.
         """
         view = self._lazy.view() if self._gives_views else None
         if view is not None:

@@ -80,17 +80,16 @@ class _Stored(msgspec.Struct, frozen=True, eq=False):
             and sys.byteorder == "little"
         )
 
-    @property
-    def suits_device(self) -> bool:
-        """Whether a device can copy, or convert, the stored bytes by itself."""
-        into = self.into
-        return (
-            not self.dtype.is_packed
-            and adapter_for("torch").has_dtype(self.dtype)
-            and into.is_contiguous()
-            and not (into.is_conj() or into.is_neg())
-            and sys.byteorder == "little"
-        )
+
+def suits_device(into: torch.Tensor, dtype: DType) -> bool:
+    """Say whether a device can copy, or convert, bytes of a dtype into a tensor by itself."""
+    return (
+        not dtype.is_packed
+        and adapter_for("torch").has_dtype(dtype)
+        and into.is_contiguous()
+        and not (into.is_conj() or into.is_neg())
+        and sys.byteorder == "little"
+    )
 
 
 class _Piece(msgspec.Struct, frozen=True, eq=False):
@@ -142,9 +141,9 @@ def _fill_on_devices(tensors: list[_Stored], report: _Report) -> list[_Stored]:
     loads: list[tuple[DeviceMemory, list[_Stored]]] = []
     for device, group in devices.items():
         memory = device_memory_of(adapter_for("torch", device))
-        left += (each for each in group if memory is None or not each.suits_device)
+        left += (each for each in group if memory is None or not suits_device(each.into, each.dtype))
         if memory is not None:
-            loads.append((memory, [each for each in group if each.suits_device]))
+            loads.append((memory, [each for each in group if suits_device(each.into, each.dtype)]))
     for_each_device(loads, _fill_on_device, report)
     return left
 

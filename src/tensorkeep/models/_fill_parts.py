@@ -12,12 +12,13 @@ import msgspec
 import numpy as np
 import torch
 
-from tensorkeep.arrays import adapter_for, pieces
+from tensorkeep.arrays import DeviceMemory, Target, adapter_for, pieces
 from tensorkeep.dtypes import BY_NAME, torch_row
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError
-from tensorkeep.models._fill import Job, fill
-from tensorkeep.tensors import LazyTensor, Region, narrowed, rows_of, run_of
+from tensorkeep.models._fill import Job, fill, suits_device
+from tensorkeep.tensors import LazyTensor, Region, TensorReader, narrowed, parse_index, rows_of, run_of
+from tensorkeep.tensors.to_device import Block, device_memory_of, fill_blocks
 from tensorkeep.transport import ByteRange, LocalFile
 
 _STAGED_NBYTES: Final = 2**22
@@ -74,8 +75,24 @@ def fill_parts(jobs: Iterable[PartJob], report: Callable[[int], None]) -> None:
         else:
             others.append(job)
     fill(runs, report)
-    for job in others:
+    for job in _gather_on_devices(others, report):
         _fill_rows(job, report)
+
+
+def _gather_on_devices(jobs: Iterable[PartJob], report: Callable[[int], None]) -> list[PartJob]:
+    """Let devices copy what is gathered meanwhile; return the jobs that are left."""
+    left: list[PartJob] = []
+    loads: dict[torch.device, tuple[DeviceMemory, list[tuple[Target, Block]]]] = {}
+    for job in jobs:
+        into, reader = job.into.detach(), job.lazy.reader
+        memory = device_memory_of(adapter_for("torch", into.device))
+        if memory is None or not isinstance(reader, TensorReader) or not suits_device(into, BY_NAME[job.lazy.dtype]):
+            left.append(job)
+            continue
+        block = reader.block(job.lazy.name, job.lazy.entry, parse_index(job.region.index, job.lazy.shape))
+        loads.setdefault(into.device, (memory, []))[1].append((Target(into, block.dtype), block))
+    fill_blocks(list(loads.values()), report)
+    return left
 
 
 def _run(job: PartJob) -> LazyTensor | None:

@@ -12,8 +12,11 @@ import torch
 import tensorkeep
 from tensorkeep.arrays import Target, adapter_for, has_device_memory
 from tensorkeep.arrays.torch import _device_memory, _to_host
+from tensorkeep.arrays.torch._device_memory import TorchDeviceMemory
 from tensorkeep.dtypes import BY_NAME
-from tensorkeep.errors import IntegrityError, LimitError
+from tensorkeep.errors import IntegrityError, LimitError, TransportError
+from tensorkeep.models import PartJob, _fill_parts, fill_parts
+from tensorkeep.tensors import Region
 from tensorkeep.tensors.to_device import Part, StagingOptions, fill_targets
 from tensorkeep.transport import ByteRange, MemorySource
 from tests.support.tensors.late_device import CpuStreams
@@ -188,3 +191,82 @@ def test_small_tensors_may_share_allocations(tmp_path: Path, copies_to_the_cpu: 
     product.backward()
     assert first.grad is not None
     assert first.grad.equal(2 * state()["layers.1.bias"])
+
+
+SLICES: dict[str, Any] = {
+    "columns": np.s_[..., 100:300],
+    "rows": np.s_[:, 20:90],
+    "steps": np.s_[5:, ::2],
+    "dropped": np.s_[:, :, 5:380, None],
+    "added": np.s_[None, 2:, ..., 1:],
+    "backwards": np.s_[::-1, :, 3:],
+    "listed": np.s_[[5, 2, 5] * 10, :, 3:],
+    "small": np.s_[3, 4, 5:9],
+}
+
+
+@pytest.mark.parametrize("backend", ["mmap", "pread"])
+@pytest.mark.parametrize("which", SLICES)
+def test_parts_are_gathered_on_the_way(
+    tmp_path: Path, copies_to_the_cpu: list[int], backend: Any, which: str
+) -> None:
+    saved = torch.randn(40, 100, 400)
+    expected = torch.from_numpy(saved.numpy()[SLICES[which]].copy())
+    tensorkeep.torch.save_file({"x": saved, "y": saved.clone()}, tmp_path / "x.safetensors")
+    opened = tensorkeep.open(tmp_path / "x.safetensors", framework="torch", device=DEVICE, backend=backend)
+
+    with opened, staging_of(2**21):
+        part = opened["x"][SLICES[which]]
+        both = opened.load_parts({"x": SLICES[which], "y": SLICES[which]})
+
+    assert all(found.equal(expected) for found in (part, *both.values()))
+    assert bool(copies_to_the_cpu) == (which not in {"backwards", "listed", "small"})
+
+
+def test_parts_fill_existing_tensors(
+    tmp_path: Path, copies_to_the_cpu: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_fill_parts, "device_memory_of", lambda _: TorchDeviceMemory(torch.device("cpu")))
+    saved = torch.randn(700, 900)
+    tensorkeep.torch.save_file({"x": saved}, tmp_path / "x.safetensors")
+    into = torch.zeros(600, 500, dtype=torch.bfloat16)
+    heard: list[int] = []
+
+    with tensorkeep.open(tmp_path / "x.safetensors", framework="torch") as opened, staging_of(2**20):
+        fill_parts([PartJob(opened["x"], Region((100, 300), (700, 800)), into)], heard.append)
+
+    assert into.equal(saved[100:, 300:800].bfloat16())
+    assert sum(heard) == 600 * 500 * 4
+    assert copies_to_the_cpu
+
+
+def test_parts_that_do_not_fit_or_cannot_be_read_are_errors(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    tensorkeep.torch.save_file({"x": torch.randn(1000, 1000)}, path)
+    with tensorkeep.open(path, framework="torch", device=DEVICE, backend="pread") as opened:
+        with tensorkeep.staging(device_budget=10**6), pytest.raises(LimitError, match="device budget"):
+            opened["x"][:, :500]
+        with path.open("r+b") as file:
+            file.truncate(2_000_000)
+        with pytest.raises(TransportError):
+            opened["x"][:, :500]
+
+
+def test_what_transformers_calls_is_staged(
+    tmp_path: Path, copies_to_the_cpu: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Transformers opens each file for the device of each module, and takes tensors and their slices."""
+    saved = {"x": torch.randn(1000, 700), "small": torch.randn(3)}
+    tensorkeep.torch.save_file(saved, tmp_path / "x.safetensors")
+    monkeypatch.setattr("tensorkeep.compat._safe_open.check_device", lambda device, _: device)
+
+    with tensorkeep.safe_open(tmp_path / "x.safetensors", framework="pt", device=DEVICE) as file:
+        assert file.get_tensor("x").equal(saved["x"])
+        assert copies_to_the_cpu
+        copies_to_the_cpu.clear()
+        assert file.get_slice("x")[:, 200:].equal(saved["x"][:, 200:])
+        assert copies_to_the_cpu
+        copies_to_the_cpu.clear()
+        assert file.get_slice("x")[...].equal(saved["x"])
+        assert copies_to_the_cpu
+        assert file.get_slice("small")[1:].equal(saved["small"][1:])

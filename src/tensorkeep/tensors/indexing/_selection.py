@@ -53,6 +53,19 @@ class Selection(msgspec.Struct, frozen=True):
         """Elements of the block."""
         return prod(self.block_shape)
 
+    @property
+    def keeps_order(self) -> bool:
+        """Whether every library can apply `local`: it only drops and adds dimensions."""
+        return not any(isinstance(item, np.ndarray) or item == slice(None, None, -1) for item in self.local)
+
+    def part(self, index: tuple[int | slice, ...]) -> Selection:
+        """Return a part of the block by an index of its first dimensions, integers that keep them or slices."""
+        taken = [
+            axis[item : item + 1] if isinstance(item, int) else axis[item]
+            for axis, item in zip(self.axes, index, strict=False)
+        ]
+        return Selection(self.shape, (*taken, *self.axes[len(index) :]), ())
+
     def apply(self, block: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Make the result from the block; it is C-contiguous."""
         result: npt.NDArray[Any] = np.asarray(block[self.local])

@@ -264,8 +264,9 @@ class LazyTensor(TensorFacts, Generic[ArrayT]):
         indexing; the file itself never changes.
 
         Returns:
-            A tensor of the file's framework; None if the file is not mapped, if elements share bytes (F4, F6), or
-            if the tensor is not in the file in this form: after a `cast`, a view with gaps.
+            A tensor of the file's framework; None if the file is not mapped, if elements share bytes (F4, F6), if
+            the tensor is not in the file in this form (after a `cast`, a view with gaps), or if it is large and the
+            device of the file copies by itself, so that `load` is faster.
 
         Raises:
             DtypeError: If the dtype is unknown here or to the framework.

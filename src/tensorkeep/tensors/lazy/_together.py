@@ -9,9 +9,10 @@ from tensorkeep.arrays import DeviceMemory
 from tensorkeep.entries import TensorEntry
 from tensorkeep.limits import ARENA_NBYTES
 from tensorkeep.parallel import Progress, ProgressMeter, parallel_for_each
+from tensorkeep.tensors.indexing import parse_index
 from tensorkeep.tensors.lazy._lazy import LazyTensor
 from tensorkeep.tensors.readers import Reader, ReadPlan, TensorReader, plan_reads
-from tensorkeep.tensors.to_device import Staged, are_worth_staging, load_staged
+from tensorkeep.tensors.to_device import Block, Staged, are_worth_staging, load_blocks, load_staged
 
 _N_PARTS_AT_ONCE: Final = 16
 """Parts that are read in parallel; each one from a server takes several requests in turn."""
@@ -27,12 +28,30 @@ def plan_together(whole: Iterable[LazyTensor], parts: Iterable[tuple[LazyTensor,
 def load_parts_together(parts: Mapping[str, tuple[LazyTensor, Any]]) -> dict[str, Any]:
     """Read parts of tensors in parallel."""
     loaded: dict[str, Any] = dict.fromkeys(parts)
+    gathered = _gathered_together(parts)
 
     def read(name: str) -> None:
         lazy, index = parts[name]
         loaded[name] = lazy[index]
 
-    parallel_for_each(parts, read, n_threads=_N_PARTS_AT_ONCE)
+    parallel_for_each([name for name in parts if name not in gathered], read, n_threads=_N_PARTS_AT_ONCE)
+    return loaded | gathered
+
+
+def _gathered_together(parts: Mapping[str, tuple[LazyTensor, Any]]) -> dict[str, Any]:
+    """Read large parts to devices that copy in the background, all through the same buffers."""
+    by_device: dict[str, tuple[DeviceMemory, dict[str, tuple[Block, Any]]]] = {}
+    for name, (lazy, index) in parts.items():
+        if isinstance(lazy.reader, TensorReader):
+            selection = parse_index(index, lazy.shape)
+            found = lazy.reader.staged_block(name, lazy.entry, selection)
+            if found is not None and found[1].is_worth_gathering:
+                blocks = by_device.setdefault(found[0].name, (found[0], {}))[1]
+                blocks[name] = (found[1], selection.local)
+    loaded: dict[str, Any] = {}
+    for device, blocks in by_device.values():
+        tensors = load_blocks(device, [block for block, _ in blocks.values()])
+        loaded |= {name: tensor[local] for tensor, (name, (_, local)) in zip(tensors, blocks.items(), strict=True)}
     return loaded
 
 

@@ -23,8 +23,16 @@ from tensorkeep.entries import TensorEntry
 from tensorkeep.limits import ARENA_NBYTES, MAPPED_FROM_NBYTES
 from tensorkeep.tensors.indexing import Selection, c_strides, parse_index
 from tensorkeep.tensors.readers._base import RUN_LENGTH, Planned, StoredTensor
-from tensorkeep.tensors.readers._blocks import read_block, spans_of_block, take_block
-from tensorkeep.tensors.to_device import Staged, are_worth_staging, can_stage, device_memory_of, load_staged
+from tensorkeep.tensors.readers._blocks import put_block, read_block, spans_of_block, take_block
+from tensorkeep.tensors.to_device import (
+    Block,
+    Staged,
+    are_worth_staging,
+    can_stage,
+    device_memory_of,
+    load_blocks,
+    load_staged,
+)
 from tensorkeep.transport import ByteRange, ByteSource
 
 Array = npt.NDArray[Any]
@@ -91,6 +99,9 @@ class TensorReader:
 
     def read(self, name: str, entry: TensorEntry, selection: Selection) -> Any:
         """Read a part of a tensor."""
+        staged = self.staged_block(name, entry, selection)
+        if staged is not None and staged[1].is_worth_gathering:
+            return load_blocks(staged[0], [staged[1]])[0][selection.local]
         dtype = known_dtype(name, entry)
         whole = None if dtype.is_packed else self.mapping()
         with within_numpys_limits(name, entry.shape):
@@ -103,6 +114,30 @@ class TensorReader:
             elements = selection.apply(block.astype(dtype.bits_name, copy=False))
         return self.adapter.from_elements(elements, dtype)
 
+    def staged_block(self, name: str, entry: TensorEntry, selection: Selection) -> tuple[DeviceMemory, Block] | None:
+        """Return the device that can copy a part by itself, and how to read it; None to read it in another way."""
+        device = device_memory_of(self.adapter)
+        if device is None or not (selection.keeps_order and can_stage(self.adapter, [entry])):
+            return None
+        return device, self.block(name, entry, selection)
+
+    def block(self, name: str, entry: TensorEntry, selection: Selection) -> Block:
+        """Return how to read a part of a tensor piece by piece; its dtype is not a packed one."""
+        dtype, first = known_dtype(name, entry), self.data_start + entry.data_offsets[0]
+        strides = c_strides(entry.shape)
+
+        def read(index: tuple[int | slice, ...], into: memoryview) -> None:
+            part = selection.part(index)
+            block = np.frombuffer(into, _stored(dtype)).reshape(part.block_shape)
+            mapping = self.mapping()
+            if mapping is None:
+                read_block(self.read_source, first, dtype, part, strides, block)
+            else:
+                buffer, start = mapping
+                put_block(block, np.ndarray(entry.shape, _stored(dtype), buffer, first - start), part)
+
+        return Block(self.source.name, dtype, selection.block_shape, read)
+
     def plan(self, entry: TensorEntry, selection: Selection) -> Planned:
         """Return what reading a part of a tensor would read."""
         dtype = known_dtype("", entry)
@@ -111,7 +146,12 @@ class TensorReader:
         return source, spans_of_block(source, start, dtype, selection, c_strides(selection.shape))
 
     def view(self, name: str, entry: TensorEntry) -> Any | None:
-        """Return a whole tensor on the CPU over the mapping that this reader keeps."""
+        """Return a whole tensor on the CPU over the mapping that this reader keeps.
+
+        None if a device gets it faster through host buffers.
+        """
+        if entry.nbytes >= MAPPED_FROM_NBYTES and self.staged({name: entry}) is not None:
+            return None
         whole = None if known_dtype(name, entry).is_packed else self.mapping()
         if whole is None:
             return None

@@ -10,10 +10,13 @@ their own, and are complete when a load returns. Nothing here knows an array lib
 - `_together`: small tensors as parts of common memory. Pure.
 - `_buffers`: a fixed number of buffers, used again and again.
 - `_pipeline`: tensors filled by threads and the device.
+- `_room`: whether tensors fit on a device.
 - `_devices`: several devices at the same time.
 - `_load`: new tensors of files.
+- `_blocks`: parts of tensors, gathered in the buffers.
 """
 
+from tensorkeep.tensors.to_device._blocks import Block, BlockLoad, fill_blocks, load_blocks
 from tensorkeep.tensors.to_device._device_map import devices_of
 from tensorkeep.tensors.to_device._devices import Report, for_each_device
 from tensorkeep.tensors.to_device._load import (
@@ -29,6 +32,8 @@ from tensorkeep.tensors.to_device._pipeline import fill_targets
 from tensorkeep.tensors.to_device._plan import Part, plan_tasks
 
 __all__ = [
+    "Block",
+    "BlockLoad",
     "DeviceLoad",
     "Part",
     "Report",
@@ -38,8 +43,10 @@ __all__ = [
     "can_stage",
     "device_memory_of",
     "devices_of",
+    "fill_blocks",
     "fill_targets",
     "for_each_device",
+    "load_blocks",
     "load_staged",
     "plan_tasks",
     "staging",

@@ -25,6 +25,8 @@ def for_each_device(
     options = staging_options()
     if len(loads) == 1:
         return [carry_out(loads[0], options, report)]
+    if not loads:
+        return []
     n_at_once = max(1, min(len(loads), options.host_budget // MIN_HOST_BUDGET, options.n_threads))
     share = options.divided(n_at_once)
     results: dict[int, _Result] = {}

@@ -11,12 +11,12 @@ from tensorkeep.arrays import DenseArrays, DeviceMemory, Target, has_device_memo
 from tensorkeep.collector import PausedCollector
 from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import LimitError
 from tensorkeep.limits import MAX_NDIM
 from tensorkeep.tensors.to_device._devices import Report, for_each_device
-from tensorkeep.tensors.to_device._options import StagingOptions, staging_options
+from tensorkeep.tensors.to_device._options import StagingOptions
 from tensorkeep.tensors.to_device._pipeline import buffer_nbytes_of, carry_out
 from tensorkeep.tensors.to_device._plan import Part, plan_tasks
+from tensorkeep.tensors.to_device._room import require_room
 from tensorkeep.tensors.to_device._together import Together, packed_together
 from tensorkeep.transport import ByteRange, ByteSource
 
@@ -79,7 +79,7 @@ def load_staged(loads: Sequence[DeviceLoad], report: Report | None = None) -> li
     A LimitError, before anything is read, if they do not fit on one of them.
     """
     for device, groups in loads:
-        _require_room(device, groups, staging_options().budget_of(device.name))
+        require_room(device, sum(group.nbytes for group in groups), groups[0].source.name)
     return for_each_device(loads, _load, report)
 
 
@@ -130,24 +130,3 @@ def _tensors_of(
         parts = device.parts(targets[each.target], [(entries[move.target], move.start) for move in each.moves])
         tensors |= zip((move.target for move in each.moves), parts, strict=True)
     return [tensors[number] for number in range(len(entries))]
-
-
-def _require_room(device: DeviceMemory, groups: Sequence[Staged], budget: int | None) -> None:
-    needed = sum(group.nbytes for group in groups)
-    free = device.free_nbytes()
-    if budget is not None and needed > budget:
-        raise LimitError(
-            f"the tensors do not fit in the device budget of {device.name}",
-            path=groups[0].source.name,
-            expected=f"at most {budget:,} bytes",
-            found=f"{needed:,} bytes",
-            hint="Raise device_budget, or load fewer tensors, or slices of them",
-        )
-    if free is not None and needed > free:
-        raise LimitError(
-            f"the tensors do not fit in the device's memory ({device.name})",
-            path=groups[0].source.name,
-            expected=f"at most {free:,} bytes, which are free",
-            found=f"{needed:,} bytes",
-            hint="Load fewer tensors, or slices of them, or cast them with view.cast",
-        )

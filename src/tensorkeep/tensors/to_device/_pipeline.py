@@ -6,15 +6,31 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from tensorkeep.arrays import DeviceCopies, DeviceMemory, HostBuffer, Mark, Target
+import msgspec
+
+from tensorkeep.arrays import DeviceCopies, DeviceMemory, HostBuffer, Mark, Move, Target
 from tensorkeep.limits import READ_NBYTES
 from tensorkeep.parallel import parallel_for_each
 from tensorkeep.tensors.to_device._buffers import HostBuffers
 from tensorkeep.tensors.to_device._options import StagingOptions
-from tensorkeep.tensors.to_device._plan import ALIGNMENT, Part, Task, Transfer, plan_tasks
+from tensorkeep.tensors.to_device._plan import ALIGNMENT, Part, Transfer, plan_tasks
 
 _MIN_BUFFERS: Final = 2
 """Buffers that fit in any budget: one to read into while the device copies from another."""
+
+
+class Gathered(msgspec.Struct, frozen=True, eq=False):
+    """What passes through one buffer after it was gathered there.
+
+    Attributes:
+        read: Fills as much memory as it is given.
+        nbytes: Bytes of tensors.
+        moves: Which tensors the bytes belong to.
+    """
+
+    read: Callable[[memoryview], None]
+    nbytes: int
+    moves: tuple[Move, ...]
 
 
 def buffer_nbytes_of(options: StagingOptions) -> int:
@@ -37,7 +53,7 @@ def fill_targets(
 def carry_out(
     device: DeviceMemory,
     targets: Mapping[int, Target],
-    tasks: Sequence[Task],
+    tasks: Sequence[Sequence[Transfer | Gathered]],
     buffer_nbytes: int,
     options: StagingOptions,
     report: Callable[[int], None] | None = None,
@@ -69,7 +85,7 @@ class _Load:
         self._is_over = False
         self._lock = threading.Lock()
 
-    def carry_out(self, task: Task) -> None:
+    def carry_out(self, task: Sequence[Transfer | Gathered]) -> None:
         """Make the transfers of a task, in order."""
         for transfer in task:
             buffer = self._buffers.take()
@@ -82,7 +98,7 @@ class _Load:
                 with self._reporting:
                     self._report(transfer.nbytes)
 
-    def _fill(self, buffer: HostBuffer, transfer: Transfer) -> Mark | None:
+    def _fill(self, buffer: HostBuffer, transfer: Transfer | Gathered) -> Mark | None:
         """Let the device copy from a buffer; None if the load is over."""
         with self._lock:
             return None if self._is_over else self._copies.fill(buffer, transfer.moves)
@@ -93,8 +109,10 @@ class _Load:
             self._is_over = True
 
 
-def _read(transfer: Transfer, into: memoryview) -> None:
-    if transfer.checked is None:
+def _read(transfer: Transfer | Gathered, into: memoryview) -> None:
+    if isinstance(transfer, Gathered):
+        transfer.read(into[: transfer.nbytes])
+    elif transfer.checked is None:
         transfer.source.read_into([(run.offset, into[run.start : run.stop]) for run in transfer.runs])
     else:
         transfer.checked.read_into(into[: transfer.nbytes])
