@@ -230,7 +230,23 @@ def _streamed(tensor: torch.Tensor, dtype: DType) -> StreamedTensor:
         lambda: _buffers(tensor),
         lambda: _extent(tensor, is_packed=dtype.is_packed),
         lambda start, stop: _memory(tensor, start, stop),
+        copy_on_device=(lambda: _copied_on_device(tensor, dtype)) if tensor.device.type in STREAMS else None,
     )
+
+
+def _copied_on_device(tensor: torch.Tensor, dtype: DType) -> StreamedTensor | None:
+    """Copy a tensor on its device, in the order of the caller's work there."""
+    try:
+        copy = tensor.detach().clone(memory_format=torch.contiguous_format)
+    except torch.OutOfMemoryError:
+        return None
+    event = STREAMS[tensor.device.type].current_stream(tensor.device).record_event()
+
+    def buffers() -> Iterator[Buffer]:
+        event.synchronize()  # another thread reads it, whose work on the device is in another order
+        return _buffers(copy)
+
+    return StreamedTensor(dtype, _shape(copy, dtype), copy.numel() * copy.element_size(), buffers)
 
 
 def _no_dtype(dtype: DType) -> DtypeError:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypedDict, Unpack
 from tensorkeep.checkpoint.saving._options import SaveOptions
 from tensorkeep.checkpoint.saving._save import save_checkpoint, write_checkpoint
 from tensorkeep.checkpoint.saving._save_queue import SaveHandle, start_save, wait_for_turn
-from tensorkeep.checkpoint.saving._snapshot import Snapshot, take_snapshot
+from tensorkeep.checkpoint.saving._snapshot import Snapshot, SnapshotPlace, take_snapshot
 from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats.safetensors import Arrangement
@@ -48,7 +48,12 @@ class SaveArguments(TypedDict, total=False):
 
 
 def save_async(
-    state: Any, path: str | os.PathLike[str], *, max_waiting: int = 0, **options: Unpack[SaveArguments]
+    state: Any,
+    path: str | os.PathLike[str],
+    *,
+    max_waiting: int = 0,
+    snapshot: SnapshotPlace = "host",
+    **options: Unpack[SaveArguments],
 ) -> SaveHandle:
     """Save a state while training continues.
 
@@ -68,6 +73,10 @@ def save_async(
         state: A dict of name to tensor, or any nested data; see `save`.
         path: A file if it ends in `.safetensors` and is not a directory; a directory otherwise.
         max_waiting: How many saves may wait, each with its own copy, while another is written.
+        snapshot: Where tensors on CUDA and XPU devices are copied before the call returns. `"host"`: to memory of the
+            CPU. `"device"`: on the device, which takes less time, and as much of its memory as they have, until the
+            thread has moved the copies to the CPU, one by one. Tensors for which the device has no room are copied
+            to the CPU at once.
         **options: Keyword arguments of `save` for a file, or of `save_checkpoint` for a directory. Callbacks are
             called by the background thread.
 
@@ -97,22 +106,27 @@ def save_async(
         is_file = target.endswith(".safetensors") and not os.path.isdir(target)
         place = os.path.dirname(os.path.realpath(target))
     make, write = (_to_file if is_file else _to_directory)(state, target, dict(options))
-    return save_in_background(make, write, path=target, place=place, max_waiting=max_waiting)
+    return save_in_background(make, write, path=target, place=place, max_waiting=max_waiting, snapshot=snapshot)
 
 
-def save_in_background(make: _Prepare, write: _Write, *, path: str, place: str, max_waiting: int = 0) -> SaveHandle:
+def save_in_background(
+    make: _Prepare, write: _Write, *, path: str, place: str, max_waiting: int = 0, snapshot: SnapshotPlace = "host"
+) -> SaveHandle:
     """Copy a state in memory, and write the copy in the background."""
     if max_waiting < 0:
         raise UnsupportedError("max_waiting is invalid", expected="0 or more", found=str(max_waiting))
+    if snapshot not in {"host", "device"}:
+        raise UnsupportedError("snapshot is invalid", expected='"host" or "device"', found=repr(snapshot))
     with wait_for_turn(place, path, max_waiting=max_waiting) as handle:
         with PausedCollector():  # not while it waits for its turn
-            snapshot = take_snapshot(make())
-        start_save(place, handle, partial(_write, snapshot, write))
+            taken = take_snapshot(make(), snapshot)
+        start_save(place, handle, partial(_write, taken, write))
     return handle
 
 
 def _write(snapshot: Snapshot, write: _Write) -> None:
     try:
+        snapshot.fetch()
         write(snapshot.prepared)
     finally:
         snapshot.release()

@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 import numpy as np
@@ -95,30 +95,58 @@ class Snapshot(msgspec.Struct, frozen=True):
     Attributes:
         prepared: The state to write; its tensors are in `memory`, or in files.
         memory: The copies.
+        on_devices: Copies that are still on their devices: name, copy, and where in `memory` it belongs.
     """
 
     prepared: Prepared
     memory: _Memory
+    on_devices: deque[tuple[str, TensorToWrite, int]]
+
+    def fetch(self) -> None:
+        """Bring what is on devices to `memory`, and free it there one by one."""
+        while self.on_devices:
+            name, copy, start = self.on_devices.popleft()
+            self.memory.fill(start, _checked(name, copy))
 
     def release(self) -> None:
         """Let the next snapshot use the memory, which must not be read any more."""
+        self.on_devices.clear()
         self.memory.release()
 
 
-def take_snapshot(prepared: Prepared) -> Snapshot:
+SnapshotPlace: TypeAlias = Literal["host", "device"]
+"""Where tensors of devices are when a snapshot is taken."""
+
+
+def take_snapshot(prepared: Prepared, place: SnapshotPlace = "host") -> Snapshot:
     """Copy all tensors that the caller could change. Tensors of files are not copied.
 
-    The calling thread copies tensors of devices, so that the copy is in order with its other work there.
+    The calling thread copies tensors of devices, so that the copy is in order with its other work there. The copies
+    may stay on the device, as far as it has room, until somebody calls `fetch`.
     """
     lazy = {name: tensor for name, tensor in prepared.tensors.items() if isinstance(tensor, LazyTensor)}
     places, nbytes = _places({name: host for name, host in prepared.to_write.items() if name not in lazy})
     memory = _Memory(nbytes)
-    _copy(prepared.to_write, places, memory)
+    on_devices = _copies_on_devices(prepared.to_write, places) if place == "device" else deque()
+    later = {name for name, _, _ in on_devices}
+    _copy(prepared.to_write, {name: start for name, start in places.items() if name not in later}, memory)
     to_write = {
         name: _copied(host, memory, places[name]) if name in places else host
         for name, host in prepared.to_write.items()
     }
-    return Snapshot(Prepared(to_write, lazy, prepared.state, prepared.aliases, prepared.metadata), memory)
+    return Snapshot(Prepared(to_write, lazy, prepared.state, prepared.aliases, prepared.metadata), memory, on_devices)
+
+
+def _copies_on_devices(
+    to_write: Mapping[str, TensorToWrite], places: Mapping[str, int]
+) -> deque[tuple[str, TensorToWrite, int]]:
+    """Copy tensors on their devices, in the order in which `fetch` frees the copies."""
+    copies: deque[tuple[str, TensorToWrite, int]] = deque()
+    for name, start in places.items():
+        copy = to_write[name].copied_on_device()
+        if copy is not None:
+            copies.append((name, copy, start))
+    return copies
 
 
 def _places(to_write: Mapping[str, TensorToWrite]) -> tuple[dict[str, int], int]:
