@@ -43,6 +43,7 @@ LAYERS = (
         "checkpoint",
         "measuring",
         "merging",
+        "transforms",
         "checking",
         "patches",
         "sampling",

@@ -14,7 +14,7 @@
 """
 
 from tensorkeep.quantized._dequantize import dequantize
-from tensorkeep.quantized._read import layouts
+from tensorkeep.quantized._read import layouts, read_config
 from tensorkeep.quantized._record import LayoutFinding, Layouts, QuantizedTensor
 
 __all__ = [
@@ -23,4 +23,5 @@ __all__ = [
     "QuantizedTensor",
     "dequantize",
     "layouts",
+    "read_config",
 ]

@@ -1,0 +1,88 @@
+"""Experts of a mixture, stacked and split."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+from tensorkeep.errors import RefusedError, TensorNotFoundError, UnsupportedError
+from tensorkeep.tensors import LazyTensors, TensorView
+from tensorkeep.texts import counted, listed
+from tensorkeep.transforms.keymaps import KeyMap
+
+EXPERT_LAYOUTS: Final = ("mixtral", "qwen")
+"""Names of experts: `block_sparse_moe.experts.0.w1`, and `mlp.experts.0.gate_proj`, which most models have."""
+
+_is_of_one_expert = re.compile(r"(?:.*\.)?experts\.[0-9]+\..*", re.DOTALL).fullmatch
+
+
+def stack_experts(tensors: LazyTensors, layout: str | KeyMap | None = None) -> TensorView:
+    """Return a view with the experts of each layer stacked, as transformers 5 holds them in memory.
+
+    `mlp.experts.0.gate_proj.weight` and `up_proj` of all experts become `mlp.experts.gate_up_proj`, with the shape
+    (experts, gate and up, inputs); those of `down_proj` become `mlp.experts.down_proj`. Bytes are copied as they are.
+
+    Args:
+        tensors: An open file, a checkpoint or a view.
+        layout: `"qwen"` (also DeepSeek, GLM, OLMoE), `"mixtral"`, or a key map; None finds out from the names.
+
+    Raises:
+        TensorNotFoundError: If there are no experts with names of the layout (also a KeyError).
+        RefusedError: If an expert of a layer is missing, or its shape differs; if there are more tensors of experts,
+            such as scales, which the layout does not name. The message lists them.
+        UnsupportedError: If there is no such layout.
+    """
+    key_map = _map_of(layout) if layout is not None else _found(tensors)
+    stacked = key_map.apply(tensors)
+    left = [name for name in stacked if _is_of_one_expert(name)]
+    if left:
+        raise RefusedError(
+            f"{counted(len(left), 'tensor')} of experts would stay single",
+            path=tensors.path,
+            found=listed((f"`{name}`" for name in left), 10),
+            hint="Dequantize scales and blocks first; a key map can name other tensors",
+        )
+    return stacked
+
+
+def split_experts(tensors: LazyTensors, layout: str | KeyMap) -> TensorView:
+    """Return a view with stacked experts as one tensor for each: the way back of `stack_experts`.
+
+    Args:
+        tensors: An open file, a checkpoint or a view.
+        layout: The names to give: `"qwen"`, `"mixtral"`, or the key map that stacked them.
+
+    Raises:
+        TensorNotFoundError: If there are no stacked experts (also a KeyError).
+        RefusedError: If a shape does not fit, or two tensors would get one name.
+        UnsupportedError: If there is no such layout.
+    """
+    return _map_of(layout).inverse().apply(tensors)
+
+
+def _found(tensors: LazyTensors) -> KeyMap:
+    fitting = [key_map for key_map in map(_map_of, EXPERT_LAYOUTS) if key_map.compare(tensors, ()).missing_right]
+    if not fitting:
+        raise TensorNotFoundError(
+            "there are no experts with known names",
+            path=tensors.path,
+            expected="names such as `….mlp.experts.0.gate_proj.weight` or `….block_sparse_moe.experts.0.w1.weight`",
+            hint="A key map can name others; stacked ones are split by `split_experts`",
+        )
+    return fitting[0]
+
+
+@cache
+def _known(name: str) -> KeyMap:
+    return KeyMap.parse(files(__package__).joinpath(f"{name}.toml").read_text("utf-8"))
+
+
+def _map_of(layout: str | KeyMap) -> KeyMap:
+    if isinstance(layout, KeyMap):
+        return layout
+    if layout not in EXPERT_LAYOUTS:
+        expected = f"{' or '.join(EXPERT_LAYOUTS)}, or a key map"
+        raise UnsupportedError("there is no such layout of experts", expected=expected, found=repr(layout))
+    return _known(layout)
