@@ -86,7 +86,7 @@ PUBLIC_MODULES = [
     name
     for name in MODULES
     if re.fullmatch(
-        r"tensorkeep(\.(torch|numpy|jax|flax|tensorflow|keras|mlx|paddle|install|errors|dtypes|digests|server|viewing|merging|patches|quantized|signing|trust|integrations\.[a-z]+|integrations\.orbax\.(args|checkpoint_utils)))?",
+        r"tensorkeep(\.(torch|numpy|jax|flax|tensorflow|keras|mlx|paddle|install|errors|dtypes|digests|server|viewing|merging|patches|transforms|quantized|signing|trust|integrations\.[a-z]+|integrations\.orbax\.(args|checkpoint_utils)))?",
         name,
     )
 ]

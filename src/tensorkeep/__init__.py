@@ -50,6 +50,7 @@
     tensorkeep.checking      sense and nonsense in weights      layers, names, shapes, ties against a model
     tensorkeep.quantized               packed words and scales          which tensors they are, and their numbers
     tensorkeep.merging       one model of several               averages, SLERP, TIES, DARE, task arithmetic
+    tensorkeep.transforms    other forms of a model             experts, vocabulary, sparsity, key maps
     tensorkeep.patches       what turns one into another        small files, applied, undone, looked through
     tensorkeep.pictures      pictures of tensors, checkpoints   HTML and SVG for notebooks
     tensorkeep.store         many checkpoints                   the last and the best; nothing is written twice
@@ -273,6 +274,7 @@ _MODULES = (
     "tensors",
     "torch",
     "training",
+    "transforms",
     "transport",
     "trust",
     "viewing",

@@ -37,6 +37,11 @@ MISSING: dict[str, list[str]] = {
     "merge dare": ["whole.safetensors", "missing", "--density", "0.5", "--seed", "1", "-o", "out"],
     "lora add": ["whole.safetensors", "missing", "-o", "out"],
     "lora extract": ["whole.safetensors", "missing", "--rank", "2", "-o", "out"],
+    "transform stack-experts": ["missing", "-o", "out"],
+    "transform split-experts": ["missing", "--layout", "qwen", "-o", "out"],
+    "transform vocabulary": ["missing", "--size", "4", "-o", "out"],
+    "transform drop-layers": ["missing", "--layers", "1", "-o", "out"],
+    "transform sparsify": ["missing", "--keep", "2:4", "-o", "out"],
     "list": ["missing"],
     "prune": ["missing"],
     "fetch": ["http://127.0.0.1:1/missing", "out"],
@@ -77,6 +82,8 @@ CASES = {
     "too few weights": ["merge", "average", "whole.safetensors", "--weights", "1,2", "-o", "out"],
     "integers of no model": ["merge", "average", "whole.safetensors", "--integers", "all", "-o", "out"],
     "rank 0": ["lora", "extract", "whole.safetensors", "whole.safetensors", "--rank", "0", "-o", "out"],
+    "layers that are no numbers": ["transform", "drop-layers", "whole.safetensors", "--layers", "a", "-o", "out"],
+    "a direction without a key map": ["reshard", "whole.safetensors", "out", "--keys-back"],
     "an unknown option": ["--nonsense"],
 }
 

@@ -11,7 +11,7 @@
 - `_rewrite`: `rewrite`, a checkpoint with other tensors.
 """
 
-from tensorkeep.transforms._configs import layers_in_config, vocabulary_in_config
+from tensorkeep.transforms._configs import ConfigChange, layers_in_config, vocabulary_in_config
 from tensorkeep.transforms._layers import drop_layers
 from tensorkeep.transforms._rewrite import rewrite
 from tensorkeep.transforms._sparsity import sparsify
@@ -21,6 +21,7 @@ from tensorkeep.transforms.keymaps import KeyMap, KeyMapReport
 
 __all__ = [
     "EXPERT_LAYOUTS",
+    "ConfigChange",
     "KeyMap",
     "KeyMapReport",
     "drop_layers",

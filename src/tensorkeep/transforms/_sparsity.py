@@ -34,8 +34,8 @@ def sparsify(
 
     Args:
         tensors: An open file, a checkpoint or a view.
-        keep: How many of how many neighbors in a row stay, such as `"2:4"`, which GPUs multiply faster. As torchao's
-            `WeightNormSparsifier` chooses them.
+        keep: How many of how many neighbors in a row stay, such as `"2:4"`, which GPUs multiply faster. torch's
+            `WeightNormSparsifier` chooses the same.
         zeros: The share of each tensor that becomes zeros, from 0 to 1, as torch's `l1_unstructured` does.
         names: Patterns or functions that choose the tensors; if None, all matrices of floating-point numbers whose
             names end in `.weight`, except embeddings and the head.

@@ -5,6 +5,7 @@
 - `checking/`: `verify`, `diff`, `scan`. Their exit codes are answers.
 - `writing/`: `convert`, `export`, `reshard`, `join`, `edit`, `patch`.
 - `merging/`: `merge average`, `merge ema` …, `lora add`, `lora extract`.
+- `transforming/`: `transform stack-experts`, `transform vocabulary` …
 - `stores/`: `list`, `prune`.
 - `sharing/`: `fetch`, `serve`.
 - `signing/`: `keygen`, `sign`.

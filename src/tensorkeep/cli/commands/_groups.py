@@ -17,6 +17,7 @@ from tensorkeep.cli.commands.programs import AS_TYPED, install_hook, run
 from tensorkeep.cli.commands.sharing import fetch, push, serve
 from tensorkeep.cli.commands.signing import keygen, sign
 from tensorkeep.cli.commands.stores import list_steps, prune
+from tensorkeep.cli.commands.transforming import drop_layers, sparsify, split_experts, stack_experts, vocabulary
 from tensorkeep.cli.commands.writing import convert, edit, export, join, patch, reshard
 
 
@@ -58,6 +59,11 @@ GROUPS: Final[dict[str, list[Command]]] = {
         Command("merge dare", dare),
         Command("lora add", add_lora),
         Command("lora extract", extract_lora),
+        Command("transform stack-experts", stack_experts),
+        Command("transform split-experts", split_experts),
+        Command("transform vocabulary", vocabulary),
+        Command("transform drop-layers", drop_layers),
+        Command("transform sparsify", sparsify),
     ],
     "Steps of a run": [Command("list", list_steps), Command("prune", prune)],
     "Other machines": [Command("fetch", fetch), Command("push", push), Command("serve", serve)],
@@ -68,6 +74,7 @@ GROUPS: Final[dict[str, list[Command]]] = {
 
 FAMILIES: Final = {
     "merge": "Compute one model from several, number by number.",
+    "transform": "Give the tensors of a model another form.",
     "lora": "Add LoRA adapters to their base models, and extract them.",
 }
 """First word of names of two words, and what these commands do."""

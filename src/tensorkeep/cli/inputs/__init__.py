@@ -11,7 +11,7 @@
 """
 
 from tensorkeep.cli.inputs._completion import export_formats, libraries, tensor_names
-from tensorkeep.cli.inputs._grouped import Chosen, Names, NewFiles, OptionGroup, Saving, ungrouped
+from tensorkeep.cli.inputs._grouped import Chosen, KeyMapping, Names, NewFiles, OptionGroup, Saving, ungrouped
 from tensorkeep.cli.inputs._index_syntax import Index, parse_index_text
 from tensorkeep.cli.inputs._merging import (
     BaseModel,
@@ -73,6 +73,7 @@ __all__ = [
     "KeepBest",
     "KeepEvery",
     "KeepLast",
+    "KeyMapping",
     "MaxShardSize",
     "Models",
     "Monitor",

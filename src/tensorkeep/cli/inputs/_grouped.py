@@ -6,15 +6,19 @@ import inspect
 from collections.abc import Callable, Iterator
 from functools import wraps
 from inspect import Parameter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+import typer
 
+import tensorkeep
 from tensorkeep.cli.inputs._options import (
     Align,
     AsJson,
     Drop,
     Force,
+    Keys,
+    KeysBack,
     MaxShardSize,
     NewVariant,
     Order,
@@ -26,6 +30,10 @@ from tensorkeep.cli.inputs._options import (
     pairs_of,
     size_of,
 )
+
+if TYPE_CHECKING:
+    from tensorkeep.tensors import LazyTensors
+    from tensorkeep.transforms import KeyMap
 
 
 class OptionGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +62,22 @@ class Names(Chosen, frozen=True, kw_only=True):
             "rename": renaming or None,
             "strip_prefix": self.strip_prefix,
         }
+
+
+class KeyMapping(OptionGroup, frozen=True, kw_only=True):
+    """A key map, and its direction."""
+
+    keys: Keys = None
+    keys_back: KeysBack = False
+
+    def change(self) -> Callable[[LazyTensors], LazyTensors] | None:
+        """Read the map, and return what it does to tensors; None without one."""
+        if self.keys is None:
+            if self.keys_back:
+                raise typer.BadParameter("there is no key map: --keys names one", param_hint="'--keys-back'")
+            return None
+        key_map: KeyMap = tensorkeep.transforms.KeyMap.read(self.keys)
+        return (key_map.inverse() if self.keys_back else key_map).apply
 
 
 class NewFiles(OptionGroup, frozen=True, kw_only=True):

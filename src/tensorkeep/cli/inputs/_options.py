@@ -103,6 +103,15 @@ Stochastic = Annotated[
     ),
 ]
 
+Keys = Annotated[
+    str | None,
+    typer.Option(
+        "--keys", metavar="FILE", help="A key map (.toml) that says what tensors are called, joined or split."
+    ),
+]
+
+KeysBack = Annotated[bool, typer.Option("--keys-back", help="Use the key map from right to left.")]
+
 Dequantize = Annotated[
     str | None,
     typer.Option(

@@ -20,6 +20,7 @@ class Written(msgspec.Struct, frozen=True):
         nbytes: Bytes of all tensors.
         seconds: How long it took.
         replaced: The files that it replaced or removed.
+        config: Whether a changed `config.json` was written with it; None if nothing changes there.
     """
 
     path: str
@@ -29,17 +30,24 @@ class Written(msgspec.Struct, frozen=True):
     nbytes: int
     seconds: float
     replaced: tuple[str, ...] = ()
+    config: bool | None = None
+
+    def with_config(self, is_written: bool) -> Written:
+        """Return the same, and whether `config.json` was written."""
+        return msgspec.structs.replace(self, config=is_written)
 
     def lines(self, _width: int | None) -> list[Line]:
         """Write what was written, and how fast."""
         files = next(iter(self.shards)) if self.index is None else f"{len(self.shards):,} shards"
         tensors = f"{counted(self.n_tensors, 'tensor')}, {size_text(self.nbytes)}"
         speed = speed_text(self.nbytes, self.seconds)
+        config = {True: ", and config.json", False: "; config.json was not found or is elsewhere: change it too"}
+        end = config.get(self.config, "") if self.config is not None else ""
         return [
             [
                 ("wrote ", ""),
                 (self.path, "title"),
-                (f": {files}, {tensors} in {speed}{replaced_text(self.replaced)}", ""),
+                (f": {files}, {tensors} in {speed}{replaced_text(self.replaced)}{end}", ""),
             ]
         ]
 
@@ -52,6 +60,7 @@ class Written(msgspec.Struct, frozen=True):
             "data_nbytes": self.nbytes,
             "seconds": round(self.seconds, 3),
             "replaced": self.replaced,
+            **({} if self.config is None else {"config": self.config}),
             "shards": (
                 {"shard": name, "nbytes": nbytes, "n_tensors": n_tensors}
                 for name, (nbytes, n_tensors) in self.shards.items()

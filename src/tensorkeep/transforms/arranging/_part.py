@@ -151,8 +151,8 @@ def part_of(lazy: LazyTensor, region: Region, order: Sequence[int | None] | None
     dtype = dtype_of(lazy)
     kept = [axis for axis in chosen if axis is not None]
     run = run_of(region, lazy.shape) if kept == sorted(kept) else None
-    if run is not None and isinstance(lazy.reader, TensorReader) and not run[0] * dtype.bits % 8:
-        start = lazy.entry.data_offsets[0] + run[0] * dtype.bits // 8
+    if run is not None and isinstance(lazy.reader, TensorReader) and not run.start * dtype.bits % 8:
+        start = lazy.entry.data_offsets[0] + run.start * dtype.bits // 8
         entry = TensorEntry(dtype.name, shape, (start, start + dtype.nbytes(prod(shape))))
         return LazyTensor(lazy.name, entry, lazy.reader, library=lazy.library)
     if dtype.is_packed:

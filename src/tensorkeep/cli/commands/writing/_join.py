@@ -15,6 +15,7 @@ from tensorkeep.cli.inputs import (
     Chosen,
     Destination,
     Force,
+    KeyMapping,
     NewFiles,
     SplitLarge,
     Stochastic,
@@ -34,6 +35,7 @@ def join(
     balance: Balance = False,
     split_large: SplitLarge = False,
     chosen: Chosen,
+    keys: KeyMapping,
     cast: Cast = None,
     stochastic: Stochastic = None,
     variant: Variant = None,
@@ -57,6 +59,7 @@ def join(
         **files.arguments(),
         select=chosen.select,
         drop=chosen.drop,
+        change=keys.change(),
         cast=cast,
         seed=stochastic,
     )

@@ -14,6 +14,7 @@ from tensorkeep.cli.inputs import (
     Cast,
     Destination,
     Force,
+    KeyMapping,
     Names,
     NewFiles,
     Rewritten,
@@ -36,6 +37,7 @@ def reshard(
     balance: Balance = False,
     split_large: SplitLarge = False,
     names: Names,
+    keys: KeyMapping,
     cast: Cast = None,
     stochastic: Stochastic = None,
     variant: Variant = None,
@@ -63,14 +65,15 @@ def reshard(
     from file to file and are never all in memory. Whenever this is stopped, the directory holds the new checkpoint
     or what it held before; it may be the source's own directory.
 
-    Options apply in this order: --select, --drop, --rename, --strip-prefix, --cast. The first three can be repeated.
+    Options apply in this order: --select, --drop, --rename, --strip-prefix, --keys, --cast. The first three can be
+    repeated.
 
     With --tp, each rank of a server gets a directory that it reads alone. Styles of --plan, which can be repeated,
     are colwise, rowwise, packed_colwise, embedding_rowwise, experts, replicate and model; the first pattern that
     matches counts. Resharding the new directory puts the whole tensors together again.
     """
     if tp is not None or plan:
-        others = (balance, split_large, cast, stochastic, files.sha256, files.order, files.output_variant)
+        others = (balance, split_large, keys.keys, cast, stochastic, files.sha256, files.order, files.output_variant)
         if any((*others, *names.arguments().values())) or files.align != ALIGNMENT_NBYTES:
             raise typer.BadParameter(
                 "of the other options, only --max-shard-size and --variant apply with --tp", param_hint="'--tp'"
@@ -86,6 +89,7 @@ def reshard(
         variant=variant,
         **files.arguments(),
         **names.arguments(),
+        change=keys.change(),
         cast=cast,
         seed=stochastic,
     )
