@@ -107,18 +107,7 @@ def joined(
 def tiled(
     name: str, rows: Sequence[Sequence[LazyTensor]], dim: int = 0, *, is_stacked: bool = False, path: str
 ) -> LazyTensor:
-    """Return tensors as one: those of a row behind each other along a dimension, and the rows stacked.
-
-    Args:
-        name: The name of the new tensor.
-        rows: Equally many tensors in each row; one row, unless they are stacked.
-        dim: The dimension of the tensors along which those of a row follow each other.
-        is_stacked: Whether the new tensor has a new first dimension, with one position for each row.
-        path: A name of the whole, for error messages.
-
-    Raises:
-        RefusedError: If their dtypes differ, or their shapes elsewhere.
-    """
+    """Return tensors as one: in a row behind each other along a dimension, and the rows, if several, stacked."""
     first = rows[0][0]
     every = [lazy for row in rows for lazy in row]
     if not is_stacked and len(every) == 1:

@@ -138,13 +138,9 @@ def _moved(positions: Axis, by: int) -> Axis:
 
 
 def part_of(lazy: LazyTensor, region: Region, order: Sequence[int | None] | None = None) -> LazyTensor:
-    """Return a part of a tensor as a tensor; the same bytes of the same file, if they are in one piece.
+    """Return a part of a tensor; the same bytes of the same file, if they are in one piece.
 
-    Args:
-        lazy: The whole tensor.
-        region: The part.
-        order: Which dimension each one of the result is; None for a new one of extent 1. Dimensions that are left out
-            must have extent 1 in the region.
+    `order` has the dimension that each one of the result is, None for a new one; others have extent 1 in the part.
     """
     chosen = tuple(range(lazy.ndim) if order is None else order)
     shape = tuple(1 if axis is None else region.shape[axis] for axis in chosen)

@@ -22,7 +22,7 @@ def stack_experts(tensors: LazyTensors, layout: str | KeyMap | None = None) -> T
     """Return a view with the experts of each layer stacked, as transformers 5 holds them in memory.
 
     `mlp.experts.0.gate_proj.weight` and `up_proj` of all experts become `mlp.experts.gate_up_proj`, with the shape
-    (experts, gate and up, inputs); those of `down_proj` become `mlp.experts.down_proj`. Bytes are copied as they are.
+    (experts, gate and up, inputs); `down_proj` becomes `mlp.experts.down_proj`. Bytes are copied as they are.
 
     Args:
         tensors: An open file, a checkpoint or a view.

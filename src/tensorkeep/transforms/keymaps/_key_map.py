@@ -51,7 +51,7 @@ class KeyMapReport(msgspec.Struct, frozen=True):
 
 
 class KeyMap(msgspec.Struct, frozen=True):
-    """Rules that turn the names of one library into those of another, with what is joined, split or transposed.
+    """Rules that turn names of one library into names of another, with what is joined, split or transposed.
 
         key_map = KeyMap.read("original-to-hf.toml")
         with tensorkeep.open("consolidated.00.pth") as file:

@@ -35,11 +35,7 @@ class Pattern(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, text: str) -> Pattern:
-        """Read a pattern.
-
-        Raises:
-            FormatError: If it is malformed.
-        """
+        """Read a pattern, or refuse it with a FormatError."""
         if len(text) > _MAX_LENGTH:
             raise _wrong(text[:80] + "…", f"at most {_MAX_LENGTH:,} characters")
         literals: list[str] = []

@@ -76,7 +76,7 @@ def sparsify(
 ) -> None:
     """Set the smallest weights to zero.
 
-    Without --names: those of all matrices except embeddings and the head. The others stay as they are.
+    Without --names, in all matrices except embeddings and the head. The others stay as they are.
     """
     write_transformed(source, partial(tensorkeep.transforms.sparsify, keep=keep, zeros=zeros, names=names), saving)
 
