@@ -23,7 +23,7 @@ from tests.support.source import (
 )
 
 LAYERS = (
-    *("limits", "paths", "texts", "markup", "errors", "dtypes"),
+    *("limits", "paths", "texts", "markup", "sarif", "errors", "dtypes"),
     *("on_demand", "buffers", "parallel", "digests", "entries", "collector"),
     *(
         "transport",

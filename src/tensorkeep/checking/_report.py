@@ -11,6 +11,7 @@ import msgspec
 from tensorkeep.checking._comparison import Fit
 from tensorkeep.checking._findings import SEVERITIES, CheckFinding
 from tensorkeep.markup import page, table
+from tensorkeep.sarif import SarifResult, SarifRule, sarif_text
 from tensorkeep.texts import counted
 
 
@@ -64,6 +65,24 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     def to_json(self) -> str:
         """Return everything as JSON, in ASCII, so that it cannot control a terminal."""
         return json.dumps(self.members(), indent=2).replace("\x7f", r"\u007f")
+
+    def to_sarif(self) -> str:
+        """Return the findings as SARIF 2.1.0, for code scanning services, in ASCII."""
+        worst = {each.code: each.severity for each in reversed(self.findings)}
+        rules = [SarifRule(code, severity, code.replace("-", " ")) for code, severity in sorted(worst.items())]
+        results = [
+            SarifResult(
+                rule=each.code,
+                message=str(each).removeprefix(f"{each.severity}: "),
+                path=self.path,
+                level=each.severity,
+                parts=each.tensors,
+                part_kind="tensor",
+                properties={"n_tensors": each.n_tensors, "advice": each.advice},
+            )
+            for each in self.findings
+        ]
+        return sarif_text("check", rules, results, [self.path])
 
     def _repr_html_(self) -> str:
         answer = "makes sense" if self.is_sound else f"{counted(len(self.findings), 'finding')}"

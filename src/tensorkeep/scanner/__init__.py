@@ -14,8 +14,7 @@
 - `_content`: a file or a member of an archive.
 - `_read_ahead`: the ends of many members, read together.
 - `_findings`: collects the findings of one file.
-- `_report`: the result, and its JSON.
-- `_sarif`: the result as SARIF.
+- `_report`: the result, as JSON and as SARIF.
 """
 
 from tensorkeep.scanner._report import ScanFinding, ScannedFile, ScanReport, Severity, Verdict

@@ -8,7 +8,7 @@ from typing import Final, Literal
 import msgspec
 
 from tensorkeep.markup import folded, page, table
-from tensorkeep.scanner._sarif import sarif_document
+from tensorkeep.sarif import SarifResult, SarifRule, sarif_text
 from tensorkeep.texts import counted
 
 Verdict = Literal["clean", "unknown", "dangerous", "unreadable"]
@@ -26,6 +26,12 @@ _VERDICTS: Final[dict[Severity, Verdict]] = {
     "suspicious": "unknown",
     "unknown": "unknown",
 }
+_RULES: Final = (
+    SarifRule("dangerous", "error", "A pickle contains a name that could only do harm"),
+    SarifRule("unreadable", "error", "A file cannot be read, so what it would run is unknown"),
+    SarifRule("suspicious", "warning", "A pickle contains a name that may do harm"),
+    SarifRule("unknown", "note", "A pickle contains a name that is not known to be data"),
+)
 _HEADINGS: Final = ("severity", "name", "what it is or does", "times", "member")
 _MAX_FILES_SHOWN: Final = 20
 
@@ -136,7 +142,21 @@ class ScanReport(msgspec.Struct, frozen=True):
 
     def to_sarif(self) -> str:
         """Return the findings as SARIF 2.1.0, for code scanning services, in ASCII."""
-        return _encoded(sarif_document((file.path, msgspec.to_builtins(file)["findings"]) for file in self.files))
+        results = [_sarif_result(file.path, finding) for file in self.files for finding in file.findings]
+        return sarif_text("scan", _RULES, results, (file.path for file in self.files))
+
+
+def _sarif_result(path: str, finding: ScanFinding) -> SarifResult:
+    keys = ("name", "deeds", "count", "arguments", "position", "is_swept")
+    offset = finding.offset
+    return SarifResult(
+        rule=finding.severity,
+        message=f"{finding.name}: {finding.message}" if finding.name else finding.message,
+        path=path,
+        span=None if offset is None else (offset, offset + 1),
+        parts=() if finding.member is None else (finding.member,),
+        properties={key: getattr(finding, key) for key in keys},
+    )
 
 
 def _row(finding: ScanFinding) -> tuple[str, ...]:

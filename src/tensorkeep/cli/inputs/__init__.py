@@ -26,6 +26,7 @@ from tensorkeep.cli.inputs._npy import Float, as_float, check_npy_path, write_np
 from tensorkeep.cli.inputs._options import (
     Align,
     AsJson,
+    AsSarif,
     Balance,
     Cast,
     Dequantize,
@@ -57,6 +58,7 @@ from tensorkeep.cli.inputs._rules import Greatest, KeepBest, KeepEvery, KeepLast
 __all__ = [
     "Align",
     "AsJson",
+    "AsSarif",
     "Balance",
     "BaseModel",
     "Cast",

@@ -62,6 +62,8 @@ TrustedBy = Annotated[
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document, for programs.")]
 
+AsSarif = Annotated[bool, typer.Option("--sarif", help="One SARIF 2.1.0 document, for code scanning.")]
+
 Select = Annotated[
     list[str] | None,
     typer.Option(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from tensorkeep.errors import IntegrityError, SourceMissingError, TensorkeepError
 from tensorkeep.markup import page, table
+from tensorkeep.sarif import SarifResult, SarifRule, sarif_text
 from tensorkeep.texts import counted, listed, size_text
+from tensorkeep.transport import is_directory, join, split
 
 Kind = Literal[
     "missing",
@@ -28,6 +30,30 @@ Kind = Literal[
     "signature",
     "unsigned",
 ]
+
+
+_MEANINGS: Final[dict[Kind, str]] = {
+    "missing": "A file is missing",
+    "pointer": "A Git LFS pointer is in place of a file",
+    "truncated": "A file has the wrong size",
+    "header": "A header or the index is damaged",
+    "foreign": "A file is from another save",
+    "absent": "A tensor is not in its file",
+    "duplicate": "A tensor is in two files",
+    "data": "Bytes of a tensor are not those that were saved",
+    "unreadable": "Bytes cannot be read",
+    "sha256": "The SHA-256 of a file is not the recorded one",
+    "state": "The description of nested data does not fit the tensors",
+    "file": "A file has changed",
+    "stray": "A file beside the checkpoint misleads other programs",
+    "signature": "Nobody trusted has signed the checkpoint",
+    "unsigned": "No trusted signature names a file",
+}
+_UNVERIFIABLE: Final = SarifRule("unverifiable", "warning", "Tensors have no checksum")
+_RULES: Final = (
+    *(SarifRule(kind, "warning" if kind == "stray" else "error", text) for kind, text in _MEANINGS.items()),
+    _UNVERIFIABLE,
+)
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -123,6 +149,14 @@ class Verification(msgspec.Struct, frozen=True):
     def __bool__(self) -> bool:
         return self.is_whole
 
+    def to_sarif(self) -> str:
+        """Return the findings as SARIF 2.1.0, for code scanning services, in ASCII."""
+        results = [_sarif_result(self.path, finding) for finding in self.findings]
+        if self.n_unprotected:
+            message = f"{self.n_unprotected:,} of {self.n_tensors:,} tensors have no checksum"
+            results.append(SarifResult(rule=_UNVERIFIABLE.id, message=message, path=self.path))
+        return sarif_text("verify", _RULES, results, [self.path])
+
     def _repr_html_(self) -> str:
         answer = "damaged" if self.is_damaged else "whole" if self.is_whole else "no damage found"
         facts = [
@@ -137,6 +171,19 @@ class Verification(msgspec.Struct, frozen=True):
         headings = ("file", "tensor", "what is wrong", "expected", "found")
         found = [table(headings, rows, len(self.findings))] if self.findings else []
         return page(f"{self.path}: {answer}", facts, *found)
+
+
+def _sarif_result(path: str, finding: Finding) -> SarifResult:
+    directory = path if is_directory(path) else split(path)[0]
+    return SarifResult(
+        rule=finding.kind,
+        message=str(finding),
+        path=str(join(directory, finding.shard)) if finding.shard else path,
+        span=finding.span,
+        parts=() if finding.tensor is None else (finding.tensor,),
+        part_kind="tensor",
+        properties={"expected": finding.expected, "found": finding.found},
+    )
 
 
 def refuse(findings: Sequence[Finding], path: str) -> None:

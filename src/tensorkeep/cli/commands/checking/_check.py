@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 import tensorkeep
-from tensorkeep.cli.inputs import AsJson, Engine, Target, Variant, share_of
+from tensorkeep.cli.inputs import AsJson, AsSarif, Engine, Target, Variant, share_of
 from tensorkeep.cli.reports import Checked
-from tensorkeep.cli.terminal import progress_bar, show_result
+from tensorkeep.cli.terminal import progress_bar, show_result, show_text
 from tensorkeep.errors import UnsupportedError
 
 
@@ -38,6 +38,7 @@ def check(
     variant: Variant = None,
     engine: Engine = None,
     as_json: AsJson = False,
+    sarif: AsSarif = False,
 ) -> int:
     """Say whether tensors make sense together, and for a model.
 
@@ -59,5 +60,8 @@ def check(
             path, against=against, data=data, variant=variant, engine=engine, progress=progress if data else None
         )
     checked = Checked(report, least)
-    show_result(checked, as_json=as_json)
+    if sarif:
+        show_text(report.to_sarif().splitlines())
+    else:
+        show_result(checked, as_json=as_json)
     return 0 if checked.is_accepted else 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 import tensorkeep
-from tensorkeep.cli.inputs import AsJson
+from tensorkeep.cli.inputs import AsJson, AsSarif
 from tensorkeep.cli.reports import scan_lines
 from tensorkeep.cli.terminal import progress_bar, show, show_text
 
@@ -25,7 +25,7 @@ def scan(
     paths: _Paths,
     *,
     as_json: AsJson = False,
-    sarif: Annotated[bool, typer.Option("--sarif", help="One SARIF 2.1.0 document, for code scanning.")] = False,
+    sarif: AsSarif = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Treat names that are not known to be data as dangerous.")
     ] = False,

@@ -9,9 +9,9 @@ from typing import Annotated, Final
 import typer
 
 import tensorkeep
-from tensorkeep.cli.inputs import AsJson, Engine, Target, TrustedBy, Variant, share_of, tensor_names
+from tensorkeep.cli.inputs import AsJson, AsSarif, Engine, Target, TrustedBy, Variant, share_of, tensor_names
 from tensorkeep.cli.reports import Status, Verdict
-from tensorkeep.cli.terminal import progress_bar, show_result
+from tensorkeep.cli.terminal import progress_bar, show_result, show_text
 from tensorkeep.errors import FormatError, IntegrityError, SourceMissingError
 
 _EXIT_CODES: Final[dict[Status, int]] = {"whole": 0, "damaged": 1, "unverifiable": 2}
@@ -34,6 +34,7 @@ def verify(
         bool, typer.Option("--quick", help="Read no data: compare the index with what the Hub and Git LFS keep.")
     ] = False,
     as_json: AsJson = False,
+    sarif: AsSarif = False,
     variant: Variant = None,
     engine: Engine = None,
     trust: TrustedBy = None,
@@ -54,7 +55,10 @@ def verify(
     names = _chosen(path, patterns, variant, engine) if patterns else None
     with progress_bar("verifying") as progress:
         verdict = _verdict(path, names, share, variant, engine, trust, progress, quick=quick)
-    show_result(verdict, as_json=as_json)
+    if sarif:
+        show_text(verdict.verification.to_sarif().splitlines())
+    else:
+        show_result(verdict, as_json=as_json)
     return _EXIT_CODES[verdict.status]
 
 
