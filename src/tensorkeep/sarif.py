@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final, Literal
 from urllib.parse import quote
 
@@ -55,14 +55,18 @@ class SarifResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sarif_text(
-    command: str, rules: Collection[SarifRule], results: Collection[SarifResult], paths: Iterable[str]
+    command: str, rules: Collection[SarifRule], results: Collection[SarifResult], *, about: Sequence[str]
 ) -> str:
-    """Return the document of a command's findings, in ASCII; `paths` are the files that were looked at."""
-    places = {path: place for place, path in enumerate(dict.fromkeys([*paths, *(each.path for each in results)]))}
+    """Return the document of a command's findings, in ASCII; `about` says which files were looked at.
+
+    Documents about different files have different ids, so that a service shows them side by side.
+    """
+    id_ = "/".join(["tensorkeep", command, *map(_uri, about[:1])])
+    places = {path: place for place, path in enumerate(dict.fromkeys([*about, *(each.path for each in results)]))}
     known = {rule.id: (number, rule) for number, rule in enumerate(rules)}
     run = {
         "tool": {"driver": {"name": "tensorkeep", "rules": list(map(_rule, rules))}},
-        "automationDetails": {"id": f"tensorkeep/{command}/"},
+        "automationDetails": {"id": f"{id_}/"},
         "columnKind": "unicodeCodePoints",
         "artifacts": [{"location": {"uri": _uri(path)}} for path in places],
         "results": [_result(each, *known[each.rule], places[each.path]) for each in results],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import jsonschema
 import numpy as np
@@ -179,7 +180,7 @@ def test_findings_as_sarif(
     document = json.loads(text)
     jsonschema.validate(document, SCHEMA, format_checker=jsonschema.FormatChecker())
     (run,) = document["runs"]
-    assert run["automationDetails"]["id"] == f"tensorkeep/{arguments[0]}/"
+    assert run["automationDetails"]["id"].startswith(f"tensorkeep/{arguments[0]}/{quote(arguments[1])}/")
     assert {each["ruleId"] for each in run["results"]} == rules
     known = run["tool"]["driver"]["rules"]
     for each in run["results"]:

@@ -82,7 +82,7 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
             )
             for each in self.findings
         ]
-        return sarif_text("check", rules, results, [self.path])
+        return sarif_text("check", rules, results, about=[self.path])
 
     def _repr_html_(self) -> str:
         answer = "makes sense" if self.is_sound else f"{counted(len(self.findings), 'finding')}"

@@ -143,7 +143,7 @@ class ScanReport(msgspec.Struct, frozen=True):
     def to_sarif(self) -> str:
         """Return the findings as SARIF 2.1.0, for code scanning services, in ASCII."""
         results = [_sarif_result(file.path, finding) for file in self.files for finding in file.findings]
-        return sarif_text("scan", _RULES, results, (file.path for file in self.files))
+        return sarif_text("scan", _RULES, results, about=[*self.paths, *(file.path for file in self.files)])
 
 
 def _sarif_result(path: str, finding: ScanFinding) -> SarifResult:

@@ -155,7 +155,7 @@ class Verification(msgspec.Struct, frozen=True):
         if self.n_unprotected:
             message = f"{self.n_unprotected:,} of {self.n_tensors:,} tensors have no checksum"
             results.append(SarifResult(rule=_UNVERIFIABLE.id, message=message, path=self.path))
-        return sarif_text("verify", _RULES, results, [self.path])
+        return sarif_text("verify", _RULES, results, about=[self.path])
 
     def _repr_html_(self) -> str:
         answer = "damaged" if self.is_damaged else "whole" if self.is_whole else "no damage found"
