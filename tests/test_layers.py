@@ -28,6 +28,7 @@ LAYERS = (
     *(
         "transport",
         "formats",
+        "encryption",
         "arrays",
         "state",
         "tensors",

@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     from tensorkeep.checkpoint import open_checkpoint as open
     from tensorkeep.compat import TensorSpec, deserialize, safe_open, serialize, serialize_file
     from tensorkeep.conversion import Conversion, convert
+    from tensorkeep.encryption import Encryption, Key
     from tensorkeep.errors import SafetensorError, StateError, TensorkeepError
     from tensorkeep.exporting import Export, export
     from tensorkeep.fetching import fetch
@@ -134,9 +135,11 @@ __all__ = [
     "DataDiff",
     "Diff",
     "DistributedCheckpoint",
+    "Encryption",
     "Export",
     "Finding",
     "Histogram",
+    "Key",
     "LazyTensor",
     "LazyTensors",
     "NamedData",
@@ -207,6 +210,7 @@ _NAMES = {
     "load materialize release_snapshots reshard save_async save_checkpoint verify writing",
     "compat": "TensorSpec deserialize safe_open serialize serialize_file",
     "conversion": "Conversion convert",
+    "encryption": "Encryption Key",
     "errors": "SafetensorError StateError TensorkeepError",
     "exporting": "Export export",
     "fetching": "fetch",
@@ -240,6 +244,7 @@ _MODULES = (
     "conversion",
     "digests",
     "dtypes",
+    "encryption",
     "entries",
     "errors",
     "exporting",

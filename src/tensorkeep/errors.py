@@ -11,6 +11,7 @@
         UnsafeError                        a pickle that calls for something harmful; nothing was run
         UnsupportedError                   not supported, at least by this version
           DeviceError [RuntimeError]       a device that this machine does not have
+      EncryptedError [ValueError]          encrypted, and the key for it is missing or another one
       IntegrityError [ValueError]          the bytes do not match their checksum or their index
         TrustError                         not proven to be from somebody whom a policy trusts
       TensorNotFoundError [KeyError]       no tensor with that name
@@ -30,8 +31,7 @@
         BusyError                          another save to the same directory is running
       MissingDependencyError [ModuleNotFoundError]   an optional dependency is not installed
 
-Errors can be pickled. Their fields, and their messages, say what happened, where, what was expected, what was found,
-and what to do.
+Errors can be pickled. Their fields say what happened, where, what was expected and found, and what to do.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ __all__ = [
     "DestinationExistsError",
     "DeviceError",
     "DtypeError",
+    "EncryptedError",
     "FormatError",
     "HeaderError",
     "IndexFileError",
@@ -208,6 +209,10 @@ class UnsupportedError(RefusedError):
 
 class DeviceError(UnsupportedError, RuntimeError):
     """A device that this machine, or the array library, does not have."""
+
+
+class EncryptedError(TensorkeepError, ValueError):
+    """The checkpoint is encrypted, and the key for it was not given, cannot be had, or is another one."""
 
 
 class IntegrityError(TensorkeepError, ValueError):

@@ -102,6 +102,7 @@ def numbered(path: Any) -> None:
 
 
 CALLS: dict[str, Callable[[Any], object]] = {
+    "tensorkeep.Encryption": tensorkeep.Encryption,
     "tensorkeep.save_checkpoint": lambda url: tensorkeep.save_checkpoint(STATE, url),
     "tensorkeep.writing": lambda url: tensorkeep.writing(url, ARRAYS),
     "tensorkeep.save": lambda url: tensorkeep.save(STATE, f"{url}.safetensors"),
@@ -205,6 +206,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
 """Every public function with a path to save to or to load from, called with a URL."""
 
 REFUSED = {
+    "tensorkeep.Encryption",
     "tensorkeep.Picture.save",
     "tensorkeep.edit",
     "tensorkeep.add_block_digests",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
+from tensorkeep.encryption import KeyLike
 from tensorkeep.formats.pickles import Dangerous, PickleLimits
 from tensorkeep.parallel import Progress
 from tensorkeep.state import Classes
@@ -24,6 +25,7 @@ class _CommonKeywords(TypedDict, total=False):
     limits: PickleLimits
     engine: str | None
     trust: Trust | None
+    key: KeyLike | Sequence[KeyLike] | None
 
 
 class OpenKeywords(_CommonKeywords, total=False):

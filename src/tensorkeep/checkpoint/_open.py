@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, overload
 
 from tensorkeep.arrays import DEFAULT_FRAMEWORK, Framework, library_for
 from tensorkeep.checkpoint.verifying import run_checks
+from tensorkeep.encryption import KeyLike, Keys
 from tensorkeep.errors import SourceChangedError, UnsupportedError
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, Dangerous, PickleLimits
 from tensorkeep.kinds import Found, LoadOptions, Opened, OpenOptions, Place, policy_for, refuse
@@ -93,6 +94,7 @@ def open_checkpoint(
     max_header_nbytes: int = MAX_HEADER_NBYTES,
     engine: str | None = None,
     trust: Trust | None = None,
+    key: KeyLike | Sequence[KeyLike] | None = None,
 ) -> Opened:
     """Open a checkpoint: a read-only mapping of name to `LazyTensor`.
 
@@ -128,6 +130,9 @@ def open_checkpoint(
             opened: the index and headers are compared with the signature now, and tensors when they are read. Files
             without digests are read whole; on a server, they are refused. None takes the policy that the environment
             variable `TENSORKEEP_TRUST` names, if there is one.
+        key: The key of an encrypted checkpoint, the path of a file with it, or several of these; what is not
+            encrypted is then refused. None uses keys from the environment; without any, what is encrypted is listed,
+            and reading it raises EncryptedError.
 
     Returns:
         An `Opened`, which closes the files as a context manager: a `Checkpoint` for an index and its shards, a
@@ -143,6 +148,7 @@ def open_checkpoint(
         ArchiveError: If a pickle's archive is malformed, or two readers could read it differently.
         UnsafeError: If a pickle names something that could only do harm, or that `strict` refuses. Nothing was run.
         LimitError: If a header, the index or a pickle is too long, or a pickle exceeds another bound.
+        EncryptedError: If it is encrypted with another key.
         UnsupportedError: If the target cannot be opened, an argument is invalid, a directory holds several
             checkpoints, the digests are of a later version, or `verify` is set and there are no digests.
         TrustError: If it is not proven that this is what was signed, or the policy does not allow the format.
@@ -171,7 +177,13 @@ def open_checkpoint(
         dangerous=dangerous,
         limits=limits,
         engine=engine,
+        keys=Keys.given(key),
     )
+    return open_with(target, options, trust)
+
+
+def open_with(target: Openable, options: OpenOptions, trust: Trust | None = None) -> Opened:
+    """Open whatever is at a path as the options say."""
     if isinstance(target, str | os.PathLike):
         with listing_cache(os.fspath(target)) as path:
             return _open(path, options, trust)
@@ -246,6 +258,7 @@ def load(
     progress: Progress | None = None,
     dequantize: Any = None,
     trust: Trust | None = None,
+    key: KeyLike | Sequence[KeyLike] | None = None,
 ) -> Any:
     """Load the state that was saved, or a part of it.
 
@@ -278,6 +291,7 @@ def load(
         dequantize: Dtype in which to compute the numbers of quantized tensors, such as `"bf16"`; other tensors stay
             as they are. None refuses to load quantized tensors.
         trust: Whose signatures count: a `Policy`, the path of one or of a public key; see `open`.
+        key: The key of an encrypted checkpoint; see `open`.
 
     Returns:
         The saved state. If the file records only names, a dict of name to tensor in byte order; type checkers take
@@ -294,6 +308,7 @@ def load(
         ArchiveError: If a pickle's archive is malformed, or two readers could read it differently.
         FormatError: If the description of the state is malformed, or the parts of a tensor do not fit together.
         UnsafeError: If a pickle names something that could only do harm, or that `strict` refuses. Nothing was run.
+        EncryptedError: If it is encrypted, and the key is missing or another one.
         TensorNotFoundError: If `only` matches nothing.
         SharedMemoryError: If tensors share memory and `ties` is `"error"`.
         DtypeError: If tensorkeep or the framework does not know a dtype.
@@ -335,6 +350,7 @@ def load(
             limits=limits,
             engine=engine,
             trust=trust,
+            key=key,
         ) as opened:
             return opened.load_state(options) if device_map is None else opened.load_on_devices(options)
 

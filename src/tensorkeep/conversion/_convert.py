@@ -27,6 +27,7 @@ from tensorkeep.conversion._checks import SourceChecks
 from tensorkeep.conversion._sources import Sources
 from tensorkeep.conversion._target import DEFAULT_BASE, DEFAULT_SHARD_SIZE, target_of
 from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME
+from tensorkeep.encryption import Encryption, KeyLike, Keys
 from tensorkeep.errors import DtypeError, UnsupportedError
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, PickleLimits
 from tensorkeep.formats.safetensors import (
@@ -118,6 +119,8 @@ def convert(
     limits: PickleLimits = DEFAULT_LIMITS,
     engine: str | None = None,
     progress: Progress | None = None,
+    key: KeyLike | Sequence[KeyLike] | None = None,
+    encrypt: KeyLike | Encryption | None = None,
 ) -> Conversion:
     """Convert a checkpoint of any kind to safetensors, all or nothing, without running any of it.
 
@@ -168,6 +171,8 @@ def convert(
         engine: The library that reads the source instead of tensorkeep; see `open`.
         progress: Called with the bytes checked and written so far and the total, by one thread at a time. If it
             raises, the work stops and the destination is unchanged.
+        key: The key of an encrypted source; see `open`.
+        encrypt: The key to encrypt the new files with, the path of a file with it, or an `Encryption`.
 
     Returns:
         What was written, and what was left out.
@@ -222,6 +227,7 @@ def convert(
             is_shared=share_views,
             engine=engine,
             dequantize=dequantize,
+            keys=Keys.given(key),
         )
 
         def refuse_loss(new: Collection[str] = ()) -> None:
@@ -265,6 +271,7 @@ def convert(
             durable=durable,
             progress=checks.part(),
             before_commit=finish,
+            encryption=Encryption.of(encrypt),
         )
         write_checkpoint(prepared, target.directory, options)
         if not checks.is_read_back:  # a single file in a bucket appears at once

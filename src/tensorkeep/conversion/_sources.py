@@ -14,6 +14,7 @@ from tensorkeep.checkpoint import RewriteOptions, concatenate, identity_of, sele
 from tensorkeep.collector import PausedCollector
 from tensorkeep.conversion._state import named_state
 from tensorkeep.conversion._ties import Ties, ties_of
+from tensorkeep.encryption import Keys
 from tensorkeep.errors import UnsafeError, UnsupportedError
 from tensorkeep.formats.pickles import PickleLimits
 from tensorkeep.kinds import LeftOut, Opened, OpenOptions, Place, StoredView
@@ -51,10 +52,11 @@ class Sources:
         is_shared: bool,
         engine: str | None = None,
         dequantize: Any = None,
+        keys: Keys | None = None,
     ) -> None:
         self._drop_unknown = drop_unknown
         self._paths = paths
-        self.opened = [self._open(path, variant, files, limits, engine) for path in paths]
+        self.opened = [self._open(path, variant, files, limits, engine, keys) for path in paths]
         state_files = (path for source in self.opened for path in (source.path, *source.state_files))
         self.identities = {path: identity_of(path) for path in dict.fromkeys(state_files) if os.path.isfile(path)}
         self.composites: dict[str, str] = {}
@@ -72,13 +74,20 @@ class Sources:
             self._is_as_stored = all(map(is_, read, numbers))
 
     def _open(
-        self, path: str, variant: str | None, files: ExitStack, limits: PickleLimits, engine: str | None
+        self,
+        path: str,
+        variant: str | None,
+        files: ExitStack,
+        limits: PickleLimits,
+        engine: str | None,
+        keys: Keys | None,
     ) -> Opened:
         options = OpenOptions(
             variant=variant if is_directory(path) else None,
             dangerous="record" if self._drop_unknown else "refuse",
             limits=limits,
             engine=engine,
+            keys=keys,
         )
         try:
             with listing_cache(path) as given:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
 from tensorkeep.checkpoint import digest_of_file, root_of_file, sha256_of, verify
 from tensorkeep.errors import IntegrityError
 from tensorkeep.fetching._plan import Wanted
-from tensorkeep.kinds import Finding
+from tensorkeep.kinds import Finding, OpenOptions
 from tensorkeep.kinds.safetensors import open_file
 from tensorkeep.transport import ByteRange, open_source
+
+_AS_STORED: Final = OpenOptions(as_stored=True)
 
 
 def findings_in(path: str, wanted: Wanted) -> list[Finding]:
@@ -25,7 +28,7 @@ def findings_in(path: str, wanted: Wanted) -> list[Finding]:
 
 def _broken_promises(path: str, wanted: Wanted) -> Iterable[Finding]:
     promise, name = wanted.promise, wanted.name
-    if promise.header is not None and (found := open_file(path).header_digest()) != promise.header:
+    if promise.header is not None and (found := open_file(path, _AS_STORED).header_digest()) != promise.header:
         yield _mismatch("foreign", "the shard belongs to another save", name, promise.header, found)
     if promise.blake3 is not None and (found := digest_of_file(path)) != promise.blake3:
         yield _mismatch("file", "the bytes differ from those that were saved", name, promise.blake3, found)

@@ -89,13 +89,14 @@ def _expected_checks(path: str, name: str, record: FileRecord, opened: ExitStack
 
 def _tensor_checks(path: str, name: str, expected: str, opened: ExitStack, *, quick: bool) -> Checks:
     """Return the checks of a safetensors file, which has digests of its own."""
-    found = open_file(path).header_digest()
+    options = OpenOptions(as_stored=True)
+    found = open_file(path, options).header_digest()
     if found != expected:
         facts = (f"header digest {expected[:16]}…", f"{found[:16]}…")
         return _damaged("file", "the file is from another save", name, *facts)
     if quick:
         return Checks()
-    return check_files(path, OpenOptions(), None, opened)
+    return check_files(path, options, None, opened)
 
 
 def _damaged(kind: str, message: str, name: str, expected: str | None = None, found: str | None = None) -> Checks:
@@ -110,9 +111,13 @@ def _open(path: str, _: OpenOptions) -> NoReturn:
     raise UnsupportedError("a directory with a manifest is opened as what is in it", path=path)
 
 
-def _check(path: str, _: OpenOptions, names: Iterable[str] | None, opened: ExitStack) -> Checks:
+def _check(path: str, options: OpenOptions, names: Iterable[str] | None, opened: ExitStack) -> Checks:
     if names is not None:
         raise UnsupportedError("a directory with a manifest can only be checked whole", path=path)
+    if not options.as_stored:
+        raise UnsupportedError(
+            "a directory with a manifest is checked as it is stored", path=path, hint="Give the key for a file in it"
+        )
     return folder_checks(path, opened)
 
 

@@ -6,16 +6,17 @@ For whole states, also the data that are not tensors, and which tensors share me
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from tensorkeep.checkpoint._open import open_checkpoint
+from tensorkeep.checkpoint._open import open_with
 from tensorkeep.checkpoint.diffing._html import changed_tensors, folded_names, folded_values, tensor_row
 from tensorkeep.checkpoint.diffing._pairs import Compared, TensorDiff, Tensors, compare_tensors
 from tensorkeep.checkpoint.diffing._states import DataDiff, data_diffs, tie_diffs
+from tensorkeep.encryption import KeyLike, Keys
 from tensorkeep.errors import FormatError, LimitError, TensorNotFoundError
-from tensorkeep.kinds import Opened
+from tensorkeep.kinds import Opened, OpenOptions
 from tensorkeep.markup import page
 from tensorkeep.state import Node, plain_values, read_tree, selected
 from tensorkeep.tensors import LazyTensor, LazyTensors, Selector, chooser
@@ -75,6 +76,7 @@ def diff(
     only: Selector | Iterable[Selector] | None = None,
     values: bool = True,
     progress: Callable[[int, int], None] | None = None,
+    key: KeyLike | Sequence[KeyLike] | None = None,
 ) -> Diff:
     """Compare two checkpoints tensor by tensor, and for whole states also all other data.
 
@@ -93,6 +95,8 @@ def diff(
         values: Whether to compare tensors' elements and other data, not only names, dtypes, shapes and shared memory.
         progress: Called with the bytes compared so far and the total, by one thread at a time. If it raises, the
             work stops.
+        key: The key of encrypted checkpoints at paths, the path of a file with it, or several of these. None uses
+            keys from the environment.
 
     Returns:
         The differences.
@@ -113,7 +117,8 @@ def diff(
         >>> difference.is_equal
         True
     """
-    a, b = _opened(a), _opened(b)
+    keys = Keys.given(key)
+    a, b = _opened(a, keys), _opened(b, keys)
     selectors = [] if only is None else [only] if isinstance(only, str) or callable(only) else list(only)
     is_chosen = None if only is None else chooser(selectors)
     names_a, names_b = _names(a, is_chosen), _names(b, is_chosen)
@@ -144,8 +149,10 @@ def diff_apart_from_tensors(
     return tuple(data_diffs(_tree(a, None), _tree(b, None))), _ties(a, b, names)
 
 
-def _opened(given: str | os.PathLike[str] | Tensors) -> Tensors:
-    return open_checkpoint(given) if isinstance(given, (str, os.PathLike)) else given
+def _opened(given: str | os.PathLike[str] | Tensors, keys: Keys | None) -> Tensors:
+    if not isinstance(given, (str, os.PathLike)):
+        return given
+    return open_with(given, OpenOptions(keys=None if keys is None else keys.optional()))
 
 
 def _names(tensors: Tensors, is_chosen: _IsChosen | None) -> dict[str, None]:

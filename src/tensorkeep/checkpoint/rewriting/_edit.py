@@ -11,8 +11,9 @@ import msgspec
 
 from tensorkeep.checkpoint.rewriting._in_place import EditSession, edit_session
 from tensorkeep.digests import digest_of
-from tensorkeep.errors import RefusedError
+from tensorkeep.errors import RefusedError, UnsupportedError
 from tensorkeep.formats.safetensors import (
+    ENCRYPTION_KEY,
     SEAL_KEY,
     STATE_KEY,
     State,
@@ -84,6 +85,7 @@ def edit(
     metadata.check()
     with edit_session(path, durable=durable) as session:
         tensors = session.tensors
+        _refuse_encrypted(session)
         renamed = {} if rename is None else dict(zip(tensors, tensors.rename(rename), strict=True))
         renamed = {old: new for old, new in renamed.items() if old != new}
         names = _stored_names(session, renamed)
@@ -143,6 +145,16 @@ class _Edits(msgspec.Struct, frozen=True):
         if shard.state_text is None or self.state is None:
             return free
         return {**ties_as_text(self.state.aliases), **(free or {}), STATE_KEY: emit_state(self.state)}
+
+
+def _refuse_encrypted(session: EditSession) -> None:
+    for shard in session.shards.values():
+        if ENCRYPTION_KEY in shard.metadata:
+            raise UnsupportedError(
+                "an encrypted file is never changed, only written again",
+                path=shard.path,
+                hint="tensorkeep.reshard(path, directory, encrypt=key, rename=...) writes another one",
+            )
 
 
 def _checked_metadata(metadata: Mapping[str, str] | None) -> Mapping[str, str]:

@@ -102,7 +102,7 @@ def edit_session(path: str | os.PathLike[str], *, durable: bool = True) -> Itera
     entry = os.path.join(location.directory, location.index or location.single or "")
     with (
         transaction(location.directory or os.curdir, location.stem, durable=durable) as staging,
-        open_safetensors(entry, OpenOptions()) as tensors,
+        open_safetensors(entry, OpenOptions(as_stored=True)) as tensors,
     ):
         yield EditSession(location, tensors, staging, can_be_finished=locate(entry) is not None)
 

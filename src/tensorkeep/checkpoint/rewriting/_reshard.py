@@ -27,6 +27,7 @@ from tensorkeep.checkpoint.rewriting._pipeline import (
 )
 from tensorkeep.checkpoint.rewriting._same_arguments import same_arguments_as
 from tensorkeep.checkpoint.saving import SaveOptions, refuse_file_name, write_checkpoint
+from tensorkeep.encryption import Encryption, KeyLike, Keys
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES
 from tensorkeep.kinds import Opened, OpenOptions, Place
@@ -66,6 +67,8 @@ def reshard(
     progress: Progress | None = None,
     align: int = ALIGNMENT_NBYTES,
     order: Sequence[str] | None = None,
+    key: KeyLike | Sequence[KeyLike] | None = None,
+    encrypt: KeyLike | Encryption | None = None,
 ) -> None:
     """Write a checkpoint with other shards, names or dtypes, complete or not at all, in constant memory.
 
@@ -101,9 +104,14 @@ def reshard(
             exception from it ends the work and leaves the directory as it was.
         align: Bytes at whose multiples tensors begin in a file, if their size is one too; see `tensorkeep.save`.
         order: Names or shell patterns whose tensors come first in each file, in this order; see `tensorkeep.save`.
+        key: The key of an encrypted source, the path of a file with it, or several of these; what is not encrypted is
+            then refused. None uses keys from the environment.
+        encrypt: The key to encrypt the new checkpoint with, the path of a file with it, or an `Encryption`. None for
+            plain files, also of an encrypted source.
 
     Raises:
         DestinationExistsError: If there is a checkpoint at the destination, and `overwrite` is false.
+        EncryptedError: If the source is encrypted, and the key is missing or another one.
         SourceMissingError: If there is no checkpoint, or a shard is missing.
         IntegrityError: If the checkpoint is not whole, or bytes that would change are not those that were saved.
         FormatError: If the index or a header is malformed, or a new name or text is impossible.
@@ -140,8 +148,9 @@ def reshard(
         progress=progress,
         align=align,
         order=order,
+        encryption=Encryption.of(encrypt),
     )
-    rewrite_as_one([source], directory, variant, rewrite, options, overwrite=overwrite)
+    rewrite_as_one([source], directory, variant, rewrite, options, overwrite=overwrite, keys=Keys.given(key))
 
 
 @same_arguments_as(reshard)
@@ -170,6 +179,8 @@ def join(  # noqa: D417 - the decorator explains the others
     progress: Progress | None = None,
     align: int = ALIGNMENT_NBYTES,
     order: Sequence[str] | None = None,
+    key: KeyLike | Sequence[KeyLike] | None = None,
+    encrypt: KeyLike | Encryption | None = None,
 ) -> None:
     """Write several checkpoints as one, complete or not at all, in constant memory.
 
@@ -210,9 +221,10 @@ def join(  # noqa: D417 - the decorator explains the others
         progress=progress,
         align=align,
         order=order,
+        encryption=Encryption.of(encrypt),
     )
     paths = [sources] if isinstance(sources, str | os.PathLike) else sources
-    rewrite_as_one(paths, directory, variant, rewrite, options, overwrite=overwrite)
+    rewrite_as_one(paths, directory, variant, rewrite, options, overwrite=overwrite, keys=Keys.given(key))
 
 
 def rewrite_as_one(
@@ -223,6 +235,7 @@ def rewrite_as_one(
     options: SaveOptions,
     *,
     overwrite: bool,
+    keys: Keys | None = None,
 ) -> None:
     """Write checkpoints as one: what `reshard` and `join` do."""
     paths = [os.fspath(path) for path in sources]
@@ -233,7 +246,7 @@ def rewrite_as_one(
         layout = read_index(os.fspath(layout))
     with ExitStack() as files:
         refuse_file_name(check_target(directory))
-        opened = [(path, whole_checkpoint(path, variant, files)) for path in paths]
+        opened = [(path, whole_checkpoint(path, variant, files, keys)) for path in paths]
 
         def refuse_loss(new: Collection[str] = ()) -> None:
             if not overwrite:
@@ -274,9 +287,9 @@ def _kept_of_index(sources: list[Opened]) -> dict[str, Any] | None:
     return {key: value for key, value in metadata.items() if not key.startswith("total_")} or None
 
 
-def whole_checkpoint(path: str, variant: str | None, files: ExitStack) -> Opened:
+def whole_checkpoint(path: str, variant: str | None, files: ExitStack, keys: Keys | None = None) -> Opened:
     """Open a finished checkpoint that holds nothing but tensors; `files` closes it."""
-    options = OpenOptions(variant=variant if is_directory(path) else None)
+    options = OpenOptions(variant=variant if is_directory(path) else None, keys=keys)
     with listing_cache(path) as given:
         found = find_kind(Place(given, variant=options.variant))
         if found.kind.is_converted:

@@ -5,6 +5,7 @@
 - `_destination`: where a save goes, as a protocol; what it promises.
 - `_directory_destination`: a directory, by one transaction.
 - `_reserved_files`: reserved files of a directory, as one process fills them.
+- `_index_text`: the text of the index, encrypted where its files are.
 - `_upload`: shards on their way to a store.
 - `_store_destination`: a store, by unique names and one conditional write.
 - `_removal`: what a save removes of the old checkpoint.

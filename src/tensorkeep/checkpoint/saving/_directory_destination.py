@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from tensorkeep.arrays import TensorToWrite
+from tensorkeep.checkpoint.saving._index_text import text_of_index
 from tensorkeep.checkpoint.saving._options import SaveOptions
 from tensorkeep.checkpoint.saving._plan import SavePlan
 from tensorkeep.checkpoint.saving._removal import FileNames, OldFiles, exists
@@ -26,7 +27,7 @@ from tensorkeep.digests.blocks import BlockTree
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import SourceMissingError, as_transport_error
 from tensorkeep.kinds.safetensors import StrayShardWarning, open_file, strays_beside
-from tensorkeep.layout import ShardRecord, blocks_name, emit_index
+from tensorkeep.layout import ShardRecord, blocks_name
 from tensorkeep.parallel import ProgressMeter, parallel_map
 from tensorkeep.tensors import BlockStream, Sealing, sealed_head, write_file
 from tensorkeep.texts import listed
@@ -100,7 +101,7 @@ class DirectoryDestination:
             head, tree = self._written(file, to_write, on_written)
         else:
             tree = tree_over(open_file(self._transaction.path_of(file))) if self._options.block_digests else None
-        nbytes = len(head) + sum(tensor.nbytes for tensor in to_write.values())
+        nbytes = os.path.getsize(self._transaction.path_of(file))
         self._records[file] = self._record(file, head, nbytes, self._blocks_root(file, tree))
 
     def _linked(
@@ -109,7 +110,7 @@ class DirectoryDestination:
         if not self._plan.index_file:
             return None
         same = self._older.find(
-            to_write, self._plan.metadata, sealing=self._sealing, arrangement=self._options.arrangement
+            to_write, self._plan.metadata, sealing=self._sealing(file), arrangement=self._options.arrangement
         )
         if same is None:
             return None
@@ -125,7 +126,7 @@ class DirectoryDestination:
                 to_write,
                 self._plan.metadata,
                 state=self._state,
-                sealing=self._sealing,
+                sealing=self._sealing(file),
                 arrangement=self._options.arrangement,
                 blocks=blocks if self._options.block_digests else None,
             )
@@ -139,9 +140,9 @@ class DirectoryDestination:
             sink.write([tree.file])
         return tree.root.hex()
 
-    @property
-    def _sealing(self) -> Sealing:
-        return Sealing(index=self._plan.index_file)
+    def _sealing(self, file: str) -> Sealing:
+        index = self._plan.index_file
+        return Sealing(index, self._options.encryption, file if index else None)
 
     @property
     def _state(self) -> str | None:
@@ -169,7 +170,7 @@ class DirectoryDestination:
             to_write,
             metadata,
             state=self._state,
-            sealing=self._sealing,
+            sealing=self._sealing(file),
             digests=digests,
             arrangement=self._options.arrangement,
         )
@@ -199,7 +200,7 @@ class DirectoryDestination:
                 index = self._plan.index(self._records)
                 files += index.sidecars
                 with self._transaction.file(index_file) as sink:
-                    sink.write([emit_index(index)])
+                    sink.write([text_of_index(index, self._options.encryption)])
             for name, content in (self._options.companions or {}).items():
                 with self._transaction.file(name) as sink:
                     sink.write([content])

@@ -14,6 +14,7 @@ from typing import Final
 
 from tensorkeep.checkpoint.verifying import digest_of_file
 from tensorkeep.errors import FormatError, TensorkeepError, UnsupportedError
+from tensorkeep.kinds import OpenOptions
 from tensorkeep.kinds.folder import read_manifest
 from tensorkeep.kinds.safetensors import TensorFile, open_file
 from tensorkeep.layout import MANIFEST, FileRecord, emit_manifest
@@ -90,7 +91,7 @@ def _sealed(path: str) -> TensorFile | None:
     if not path.endswith(".safetensors"):
         return None
     with suppress(FormatError):
-        file = open_file(path)
+        file = open_file(path, OpenOptions(as_stored=True))
         return file if file.seal is not None else None
     return None
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from tensorkeep.encryption import Encryption
+from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES, Arrangement
 from tensorkeep.kinds.safetensors import Checkpoint, TensorFile
 from tensorkeep.layout import Index
@@ -33,9 +35,15 @@ class SaveOptions(msgspec.Struct, frozen=True, kw_only=True):
     reuse: Checkpoint | TensorFile | None = None
     companions: Mapping[str, bytes] | None = None
     before_commit: Callable[[Mapping[str, str]], None] | None = None
+    encryption: Encryption | None = None
 
     def __post_init__(self) -> None:
         Arrangement.of(self.align, self.order)
+        if self.encryption is not None and self.block_digests:
+            raise UnsupportedError(
+                "encrypted files have no digests of blocks: their blocks are authenticated as they are",
+                expected="block_digests=False",
+            )
 
     @property
     def arrangement(self) -> Arrangement:

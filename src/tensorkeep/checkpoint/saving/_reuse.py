@@ -71,6 +71,8 @@ class OlderFiles:
         arrangement: Arrangement,
     ) -> Reusable | None:
         """Return the file that equals, byte for byte, the one to write; reads no more of it than needed."""
+        if sealing.encryption is not None:  # no two encrypted files are equal, and a plain one must not replace it
+            return None
         file = self._files.get(_layout((name, host.dtype.name, host.shape) for name, host in to_write.items()))
         if file is None or file.seal is None or not isinstance(file.source, LocalFile):
             return None

@@ -9,6 +9,7 @@ from typing import Any
 from tensorkeep.checkpoint.saving._destination import Destination, destination_of, refuse_file_name
 from tensorkeep.checkpoint.saving._options import SaveOptions
 from tensorkeep.checkpoint.saving._plan import SavePlan, plan_whole
+from tensorkeep.encryption import Encryption, KeyLike
 from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES
 from tensorkeep.kinds.safetensors import Checkpoint, TensorFile
 from tensorkeep.layout import Index, parse_size
@@ -37,6 +38,7 @@ def save_checkpoint(
     before_commit: Callable[[Mapping[str, str]], None] | None = None,
     align: int = ALIGNMENT_NBYTES,
     order: Sequence[str] | None = None,
+    encrypt: KeyLike | Encryption | None = None,
 ) -> None:
     """Save tensors, or a whole training state, to a directory in the Hugging Face layout, complete or not at all.
 
@@ -79,6 +81,8 @@ def save_checkpoint(
             not among them if it goes to a bucket, where it is written in one step.
         align: Bytes at whose multiples tensors begin in a file, if their size is one too; see `tensorkeep.save`.
         order: Names or shell patterns whose tensors come first in each file, in this order; see `tensorkeep.save`.
+        encrypt: The key to encrypt every file and the index with, the path of a file with it, or an `Encryption`; see
+            `tensorkeep.save`.
 
     Raises:
         StateError: If a value is not data: a function, a model, an object of some class. The message has its path.
@@ -117,6 +121,7 @@ def save_checkpoint(
         before_commit=before_commit,
         align=align,
         order=order,
+        encryption=Encryption.of(encrypt),
     )
     refuse_file_name(check_target(directory))
     write_checkpoint(prepare(state, ties=ties), directory, options)

@@ -13,6 +13,7 @@ from tensorkeep.checkpoint.saving._save import save_checkpoint, write_checkpoint
 from tensorkeep.checkpoint.saving._save_queue import SaveHandle, start_save, wait_for_turn
 from tensorkeep.checkpoint.saving._snapshot import Snapshot, SnapshotPlace, take_snapshot
 from tensorkeep.collector import PausedCollector
+from tensorkeep.encryption import Encryption, KeyLike
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats.safetensors import Arrangement
 from tensorkeep.kinds.safetensors import Checkpoint, TensorFile
@@ -45,6 +46,7 @@ class SaveArguments(TypedDict, total=False):
     reuse: Checkpoint | TensorFile | None
     align: int
     order: Sequence[str] | None
+    encrypt: KeyLike | Encryption | None
 
 
 def save_async(
@@ -136,14 +138,16 @@ def _to_file(state: Any, path: str, given: dict[str, Any]) -> tuple[_Prepare, _W
     arguments = _complete(given, save)
     make = partial(prepare, state, ties=arguments.pop("ties"), is_flat_bare=not arguments["digests"])
     arrangement = Arrangement.of(arguments.pop("align"), arguments.pop("order"))
-    return make, partial(write_prepared, path=path, arrangement=arrangement, **arguments)
+    encryption = Encryption.of(arguments.pop("encrypt"))
+    return make, partial(write_prepared, path=path, arrangement=arrangement, encryption=encryption, **arguments)
 
 
 def _to_directory(state: Any, path: str, given: dict[str, Any]) -> tuple[_Prepare, _Write]:
     arguments = _complete(given, save_checkpoint)
     max_shard_nbytes = parse_size(arguments.pop("max_shard_size"))
     make = partial(prepare, state, ties=arguments.pop("ties"))
-    options = SaveOptions(max_shard_nbytes=max_shard_nbytes, **arguments)
+    encryption = Encryption.of(arguments.pop("encrypt"))
+    options = SaveOptions(max_shard_nbytes=max_shard_nbytes, encryption=encryption, **arguments)
     return make, partial(write_checkpoint, directory=path, options=options)
 
 

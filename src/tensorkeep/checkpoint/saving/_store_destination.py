@@ -19,6 +19,7 @@ from typing import Final
 
 import msgspec
 
+from tensorkeep.checkpoint.saving._index_text import text_of_index
 from tensorkeep.checkpoint.saving._options import SaveOptions
 from tensorkeep.checkpoint.saving._plan import SavePlan
 from tensorkeep.checkpoint.saving._removal import OldFiles
@@ -34,7 +35,7 @@ from tensorkeep.errors import (
     UnsupportedError,
 )
 from tensorkeep.kinds.safetensors import Checkpoint, TensorFile, as_saved_directory
-from tensorkeep.layout import Index, blocks_name, emit_index, index_names, parse_index, parse_removed
+from tensorkeep.layout import Index, blocks_name, index_names, parse_index, parse_removed
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.tensors import FileBody, Sealing, file_body
 from tensorkeep.transport import ByteRange, RemotePath, Version, is_remote
@@ -116,12 +117,14 @@ class StoreDestination:
                 to_write,
                 self._plan.metadata,
                 state=self._plan.prepared.state,
-                sealing=Sealing(),
+                sealing=Sealing(encryption=self._options.encryption),
                 arrangement=self._options.arrangement,
             )
             self._lone = body, on_written
         else:
-            self._uploaded[file] = self._spec.upload(self._directory, file, to_write, on_written)
+            self._uploaded[file] = self._spec.upload(
+                self._directory, file, to_write, on_written, self._options.encryption
+            )
 
     def refresh(self) -> None:
         """Do nothing: there is no lock that could look dead."""
@@ -145,7 +148,7 @@ class StoreDestination:
             self._show_staged(names)
             index = self._plan.index({file: uploaded.record for file, uploaded in self._uploaded.items()})
             index = index.renamed(names)
-            text = emit_index(index)
+            text = text_of_index(index, self._options.encryption, names)
             is_switching = True
             self._directory.joined(spec.index_file).swap(text, before)
         except BaseException as error:

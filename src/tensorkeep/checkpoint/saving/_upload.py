@@ -18,6 +18,7 @@ import msgspec
 
 from tensorkeep.arrays import TensorToWrite
 from tensorkeep.digests import digest_of
+from tensorkeep.encryption import Encryption
 from tensorkeep.errors import TensorkeepError, TransportError
 from tensorkeep.formats.safetensors import Arrangement
 from tensorkeep.layout import ShardRecord, blocks_name
@@ -94,9 +95,10 @@ class UploadSpec(msgspec.Struct, frozen=True):
         file: str,
         to_write: Mapping[str, TensorToWrite],
         on_written: Callable[[int], None],
+        encryption: Encryption | None = None,
     ) -> UploadedFile:
         """Send a file, unless the old checkpoint has one with the same bytes."""
-        sealing = Sealing(index=self.index_file)
+        sealing = Sealing(self.index_file, encryption, file)
         with BlockStream() as blocks:
             taking = blocks if self.block_digests else None
             body = file_body(to_write, self.metadata, sealing=sealing, arrangement=self.arrangement, blocks=taking)

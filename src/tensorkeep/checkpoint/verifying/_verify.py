@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 from tensorkeep.checkpoint.verifying._kept import answer_by_kept_sums, with_kept_sum
 from tensorkeep.checkpoint.verifying._run import run_checks
 from tensorkeep.checkpoint.verifying._unopened import damage_of
+from tensorkeep.encryption import KeyLike, Keys
 from tensorkeep.errors import FormatError, IntegrityError, SelectionError, UnsupportedError
 from tensorkeep.kinds import Checks, OpenOptions, Place, Verification, policy_for
 from tensorkeep.kinds.registry import find_kind
@@ -34,6 +35,7 @@ def verify(
     trust: Trust | None = None,
     quick: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    key: KeyLike | Sequence[KeyLike] | None = None,
 ) -> Verification:
     """Check a checkpoint against the digests saved with it. Damage is reported, not raised.
 
@@ -67,6 +69,8 @@ def verify(
             huggingface_hub's folders keep. The result `is_whole` if it is the same for all files.
         progress: Called with the bytes checked so far and the total, by one thread at a time. If it raises, the
             work stops.
+        key: The key of an encrypted checkpoint; see `open`. With it, every block is authenticated, and the tensors
+            are compared with their own digests; without it, the encrypted bytes are compared with theirs.
 
     Returns:
         What was checked, and a finding for everything that is wrong.
@@ -102,7 +106,11 @@ def verify(
     with listing_cache(os.fspath(path)) as given, ExitStack() as opened:
         try:
             found = find_kind(Place(given, variant=variant, trusts_names=False), with_manifests=is_all)
-            checks = found.checks(OpenOptions(variant=variant, dangerous="record", engine=engine), names, opened)
+            keys = Keys.given(key)
+            options = OpenOptions(
+                variant=variant, dangerous="record", engine=engine, keys=keys, as_stored=keys is None
+            )
+            checks = found.checks(options, names, opened)
             if checks.n_unprotected and sample is None and not quick:
                 checks = with_kept_sum(checks, found.files())
         except (FormatError, IntegrityError) as error:

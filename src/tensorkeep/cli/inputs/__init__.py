@@ -2,6 +2,7 @@
 
 - `_options`: arguments and options that several commands share.
 - `_grouped`: those of a group as one value.
+- `_keys`: where the keys of encrypted checkpoints are.
 - `_completion`: what the Tab key offers.
 - `_merging`: arguments and options of the commands that merge models.
 - `_rules`: the rules of a store as options.
@@ -13,6 +14,7 @@
 from tensorkeep.cli.inputs._completion import export_formats, libraries, tensor_names
 from tensorkeep.cli.inputs._grouped import Chosen, KeyMapping, Names, NewFiles, OptionGroup, Saving, ungrouped
 from tensorkeep.cli.inputs._index_syntax import Index, parse_index_text
+from tensorkeep.cli.inputs._keys import EncryptOptions, KeyOptions
 from tensorkeep.cli.inputs._merging import (
     BaseModel,
     Integers,
@@ -66,6 +68,7 @@ __all__ = [
     "Dequantize",
     "Destination",
     "Drop",
+    "EncryptOptions",
     "Engine",
     "Float",
     "Force",
@@ -76,6 +79,7 @@ __all__ = [
     "KeepEvery",
     "KeepLast",
     "KeyMapping",
+    "KeyOptions",
     "MaxShardSize",
     "Models",
     "Monitor",

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 import tensorkeep
 from tensorkeep.cli.terminal import Line, replaced_text, size_text, speed_text
 from tensorkeep.texts import counted
+
+if TYPE_CHECKING:
+    from tensorkeep.encryption import Encryption
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -68,9 +73,16 @@ class Written(msgspec.Struct, frozen=True):
         }
 
 
-def read_written(directory: str, variant: str | None, seconds: float, replaced: tuple[str, ...]) -> Written:
+def read_written(
+    directory: str,
+    variant: str | None,
+    seconds: float,
+    replaced: tuple[str, ...],
+    encryption: Encryption | None = None,
+) -> Written:
     """Read back the headers of the checkpoint that is now in a directory."""
-    with tensorkeep.open(directory, variant=variant) as tensors:
+    key = None if encryption is None else encryption.key
+    with tensorkeep.open(directory, variant=variant, key=key) as tensors:
         described = tensors.describe()
         return Written(
             path=directory,

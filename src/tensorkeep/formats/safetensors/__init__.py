@@ -16,8 +16,8 @@ from tensorkeep.formats.safetensors._aliases import check_owner, check_storages,
 from tensorkeep.formats.safetensors._arrangement import ALIGNMENT_NBYTES, PLAIN, Arrangement
 from tensorkeep.formats.safetensors._describe import describe_file
 from tensorkeep.formats.safetensors._emit import emit_header, lay_out
-from tensorkeep.formats.safetensors._metadata import free_text, metadata_to_write
-from tensorkeep.formats.safetensors._parse import Header, parse_header, parse_header_nbytes
+from tensorkeep.formats.safetensors._metadata import ENCRYPTION_KEY, free_text, metadata_to_write
+from tensorkeep.formats.safetensors._parse import LENGTH_NBYTES, Header, parse_header, parse_header_nbytes
 from tensorkeep.formats.safetensors._read import read_head, read_header, read_seal
 from tensorkeep.formats.safetensors._seal import SEAL_KEY, Seal, emit_sealed_header, parse_seal, without_seal
 from tensorkeep.formats.safetensors._state import (
@@ -32,6 +32,8 @@ from tensorkeep.formats.safetensors._state import (
 
 __all__ = [
     "ALIGNMENT_NBYTES",
+    "ENCRYPTION_KEY",
+    "LENGTH_NBYTES",
     "NO_TREE",
     "PLAIN",
     "SEAL_KEY",

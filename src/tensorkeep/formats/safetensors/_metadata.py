@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats.safetensors._emit import check_is_text
 from tensorkeep.formats.safetensors._seal import SEAL_KEY, SEAL_SIGNATURE, without_seal
 from tensorkeep.formats.safetensors._state import STATE_KEY, STATE_SIGNATURE, State
+
+ENCRYPTION_KEY: Final = "tensorkeep.encryption"
+"""The metadata key of encrypted files; no other file has it."""
 
 _SIGNATURES = {SEAL_KEY: SEAL_SIGNATURE, STATE_KEY: STATE_SIGNATURE}
 
@@ -26,6 +30,8 @@ def metadata_to_write(metadata: Mapping[str, str] | None) -> Mapping[str, str] |
     if metadata is None:
         return None
     check_is_text(metadata)
+    if ENCRYPTION_KEY in metadata:
+        raise UnsupportedError(f"the metadata key {ENCRYPTION_KEY!r} is reserved", expected="another key")
     for key, text in metadata.items():
         if text.startswith(SEAL_SIGNATURE) != (key == SEAL_KEY) or not text.startswith(_SIGNATURES.get(key, "")):
             raise UnsupportedError(

@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from tensorkeep.encryption import refuse_plain
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.kinds.base._checks import Checks
 from tensorkeep.kinds.base._opened import Opened
@@ -71,6 +72,7 @@ class Kind(msgspec.Struct, Generic[_Where], frozen=True):
             stay in memory.
         only_tensors: Whether it holds nothing that any program would run, so that `scan` calls it clean if it opens.
         engines: Names of other libraries that can read its files, each only if the caller asks for it.
+        decrypts: Whether its files may be encrypted, so that it looks at the keys itself.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Kind(msgspec.Struct, Generic[_Where], frozen=True):
     is_gathered: bool = False
     only_tensors: bool = False
     engines: tuple[str, ...] = ()
+    decrypts: bool = False
 
     def candidate(self, place: Place) -> Kind[_Where]:  # noqa: ARG002
         """Return itself: it is imported already."""
@@ -101,6 +104,8 @@ class Found(msgspec.Struct, frozen=True):
     def open(self, options: OpenOptions) -> Opened:
         """Open it."""
         self._refuse_engine(options)
+        if not self.kind.decrypts:
+            refuse_plain(options.keys, None)
         return self.kind.open(self.where, options)
 
     def _refuse_engine(self, options: OpenOptions) -> None:

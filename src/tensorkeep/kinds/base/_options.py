@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tensorkeep.arrays import DEFAULT_FRAMEWORK
+from tensorkeep.encryption import Keys
 from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.parallel import Progress
 from tensorkeep.state import Classes
@@ -35,6 +36,8 @@ class OpenOptions(msgspec.Struct, frozen=True):
         limits: Bounds on what a pickle may cost; None for the defaults.
         engine: The library that reads the files instead of tensorkeep, if the kind has one by this name.
         proof: What was signed; None to open whatever there is.
+        keys: Keys for what is encrypted; None for keys that the environment has.
+        as_stored: Whether encrypted files are opened as what they are without a key: files of one tensor of bytes.
     """
 
     framework: str = DEFAULT_FRAMEWORK
@@ -49,6 +52,8 @@ class OpenOptions(msgspec.Struct, frozen=True):
     limits: PickleLimits | None = None
     engine: str | None = None
     proof: Proof | None = None
+    keys: Keys | None = None
+    as_stored: bool = False
 
     @property
     def checks_reads(self) -> bool:

@@ -6,6 +6,7 @@
 - `_saved`: `SavedTensors`, open safetensors files and the state in them.
 - `_file`: `TensorFile`, one file as a mapping of name to lazy tensor, and `open_file`.
 - `_misfit`: what is in place of a shard.
+- `_encrypted_index`: the plain index in an encrypted one.
 - `_examine`: compares the index with all headers.
 - `_duplicate`: a single file beside an index that does not list it.
 - `_strays`: files beside a checkpoint that look like parts of it but are not.

@@ -79,6 +79,7 @@ class Checkpoint(SavedDirectory[ArrayT]):
     def __init__(self, location: Location, examination: Examination, options: OpenOptions) -> None:
         self._location = location
         self._index = examination.index
+        self._stored_index = examination.stored
         self._shards = examination.files
         self._numpy_readers: dict[str, Reader] = {}
         with PausedCollector():
@@ -149,7 +150,12 @@ class Checkpoint(SavedDirectory[ArrayT]):
 
     def is_replaced(self) -> bool:
         """Whether another index is there by now."""
-        return read_index(self.path) != self._index
+        return read_index(self.path) != self._stored_index
+
+    @property
+    def format_name(self) -> str:
+        """The kind of these files, for people."""
+        return next((shard.format_name for shard in self._shards.values()), super().format_name)
 
     @property
     def shards(self) -> dict[str, TensorFile]:

@@ -15,6 +15,7 @@ import msgspec
 from tensorkeep.errors import TensorkeepError
 from tensorkeep.kinds.base import Finding, OpenOptions
 from tensorkeep.kinds.safetensors._duplicate import without_duplicate
+from tensorkeep.kinds.safetensors._encrypted_index import refuse_lone_shard
 from tensorkeep.kinds.safetensors._examine import Examination, examine, open_shard
 from tensorkeep.kinds.safetensors._file import TensorFile, file_over
 from tensorkeep.layout import Location, locate
@@ -72,7 +73,9 @@ def _read(path: str, location: Location | None, options: OpenOptions) -> Reading
         return Reading(None, {os.path.basename(path): file})
     location = without_duplicate(location, options)
     if location.index is None:
-        return Reading(location, {os.path.basename(location.entry): open_shard(location, location.name, options)})
+        file = open_shard(location, location.name, options)
+        refuse_lone_shard(file, path)
+        return Reading(location, {os.path.basename(location.entry): file})
     examination = examine(location, options)
     return Reading(location, examination.files, examination)
 

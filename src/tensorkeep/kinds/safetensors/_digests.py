@@ -27,6 +27,8 @@ class SealedFile(Protocol):
     def blocks(self) -> BlocksFile | None: ...
     @property
     def nbytes(self) -> int: ...
+    @property
+    def stored_source(self) -> ByteSource: ...
     def span_of(self, name: str) -> ByteRange: ...
 
 
@@ -116,5 +118,5 @@ def _kept_sha256(files: Mapping[str, SealedFile], recorded: Mapping[str, bytes])
 def _of_file(
     shard: str, files: Mapping[str, SealedFile], hashes: Mapping[str, bytes], n_tensors: int, *, is_recorded: bool
 ) -> Check:
-    source = files[shard].source
+    source = files[shard].stored_source
     return Check(shard, None, source, ByteRange(0, source.nbytes), SHA256, hashes[shard], n_tensors, is_recorded)

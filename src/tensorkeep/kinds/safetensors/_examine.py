@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from tensorkeep.errors import (
     HeaderError,
@@ -26,6 +27,7 @@ from tensorkeep.errors import (
 )
 from tensorkeep.kinds.base import Finding, OpenOptions
 from tensorkeep.kinds.safetensors._blocks import BlocksFile
+from tensorkeep.kinds.safetensors._encrypted_index import index_in, over_encrypted
 from tensorkeep.kinds.safetensors._file import TensorFile, file_over
 from tensorkeep.kinds.safetensors._misfit import misfit_of
 from tensorkeep.layout import Index, Location, ShardRecord, blocks_name, parse_index
@@ -47,12 +49,14 @@ class Examination(msgspec.Struct, frozen=True):
     """The index and the headers, compared.
 
     Attributes:
-        index: The index.
+        index: The index; of an encrypted checkpoint the plain one in it.
+        stored: The index as it is in its file.
         files: File name to open shard, for those that could be opened.
         findings: Everything that is wrong.
     """
 
     index: Index
+    stored: Index
     files: dict[str, TensorFile]
     findings: list[Finding]
 
@@ -72,7 +76,10 @@ def read_index(path: str, *, check: bool = True, proof: Proof | None = None) -> 
 
 def examine(location: Location, options: OpenOptions) -> Examination:
     """Read the index and the headers of all shards, and record what is wrong."""
-    index = read_index(location.entry, check=options.check, proof=options.proof)
+    stored = read_index(location.entry, check=options.check, proof=options.proof)
+    index = index_in(stored, location.entry, options)
+    if index is not stored:  # its records of the files are authentic, and must be compared
+        options = replace(options, check=True)
     names = sorted(set(index.weight_map.values()))
     files: dict[str, TensorFile] = {}
     findings: list[Finding] = []
@@ -91,10 +98,13 @@ def examine(location: Location, options: OpenOptions) -> Examination:
             continue
         files[name] = shard
         findings += _check_record(name, shard, record, index, check=options.check)
+    if index is stored:
+        index, strangers = over_encrypted(index, files, options)
+        findings += strangers
     findings += _check_names(index, files)
     if location.pending is None:
         findings += stray_shards(location.directory, location.stem, names)
-    return Examination(index, files, findings)
+    return Examination(index, stored, files, findings)
 
 
 def _open_shard(

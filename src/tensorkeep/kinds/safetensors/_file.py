@@ -7,9 +7,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from tensorkeep.arrays import ArrayT, device_for
 from tensorkeep.collector import PausedCollector
 from tensorkeep.digests import digest_of
+from tensorkeep.encryption import Keys, is_encrypted, listed, plain_file, refuse_plain
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import FormatError, TransportError, UnsupportedError
 from tensorkeep.formats import Description
@@ -61,13 +64,20 @@ class TensorFile(SavedTensors[ArrayT]):
         seal: Seal | None = None,
         head_digest: bytes | None = None,
         blocks: BlocksFile | None = None,
+        encrypted: ByteSource | None = None,
     ) -> None:
+        self._encrypted = encrypted
         self._header = header
         self._blocks = blocks
         self._head_digest = head_digest
         self._reader = reader
         self._seal = seal
         self._closed = False
+
+    @property
+    def format_name(self) -> str:
+        """The kind of the file, for people."""
+        return "safetensors, encrypted" if self.is_encrypted else "safetensors"
 
     @cached_property
     def _digests(self) -> Mapping[str, bytes]:
@@ -87,13 +97,23 @@ class TensorFile(SavedTensors[ArrayT]):
         return self._blocks
 
     def header_digest(self) -> str:
-        """Return the BLAKE3 of everything before the data, as 64 hexadecimal digits."""
+        """Return the BLAKE3 of everything before the data in the file, as 64 hexadecimal digits."""
         return (self._head_digest or digest_of(self.source.read(ByteRange(0, self.data_start)))).hex()
 
     @property
     def source(self) -> ByteSource:
         """The source of the file's bytes."""
         return self._reader.source
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether the file is encrypted."""
+        return self._encrypted is not None
+
+    @property
+    def stored_source(self) -> ByteSource:
+        """The source of the bytes as they are in the file, encrypted or not."""
+        return self.source if self._encrypted is None else self._encrypted
 
     @property
     def sources(self) -> Mapping[str, ByteSource]:
@@ -217,7 +237,7 @@ class TensorFile(SavedTensors[ArrayT]):
         spans = {name: self.span_of(name) for name in self.entries}
         source = VerifyingSource(self.source, spans, self._digests, self._block_proof())
         reader = self._open_reader().checking(source)
-        return TensorFile(self._header, reader, self._seal, self._head_digest, self._blocks)
+        return TensorFile(self._header, reader, self._seal, self._head_digest, self._blocks, self._encrypted)
 
     def _block_proof(self) -> BlockProof | None:
         """Return the digests of blocks, which are read when they are needed."""
@@ -226,8 +246,8 @@ class TensorFile(SavedTensors[ArrayT]):
         return self._blocks.proof(self.data_start, self.nbytes, self._digests.values())
 
     def verified(self) -> TensorFile:
-        """Return the same file, `verifying` if it has digests."""
-        return self if self._seal is None else self.verifying()
+        """Return the same file, `verifying` if it has digests and is not encrypted, which authenticates all reads."""
+        return self if self._seal is None or self.is_encrypted else self.verifying()
 
     def _find(self, name: str) -> LazyTensor | None:
         entry = self._header.entries.get(name)
@@ -267,7 +287,11 @@ class TensorFile(SavedTensors[ArrayT]):
 
     def describe(self) -> Description:
         """Return the contents of the header, even if it does not match its digest."""
-        return describe_file(self.source, self._header)
+        described = describe_file(self.source, self._header)
+        if not self.is_encrypted:
+            return described
+        files = tuple(replace(file, form=self.format_name) for file in described.files)
+        return replace(described, files=files)
 
     def _open_reader(self) -> TensorReader:
         self.check_open()
@@ -286,6 +310,7 @@ class TensorFile(SavedTensors[ArrayT]):
         """Close the file. Tensors that were read stay valid; lazy ones can no longer be read."""
         self._closed = True
         self._reader.close()
+        self.stored_source.close()
 
     def __repr__(self) -> str:
         return f"TensorFile({self.path!r}, {counted(len(self), 'tensor')}, {self.nbytes:,} bytes)"
@@ -308,14 +333,36 @@ def file_over(
     with PausedCollector():
         head, header = read_head(source, max_header_nbytes=options.max_header_nbytes)
         seal = read_seal(source, header, head) if options.check else None
-    digest = digest_of(head) if is_recorded or options.proof is not None else None
+    encrypts = is_encrypted(header.metadata)
+    digest = digest_of(head) if is_recorded or encrypts or options.proof is not None else None
     if options.proof is not None and digest is not None:
         known = name or split(source.name)[1]
         options.proof.check_tensors(known, source, digest, is_sealed=seal is not None, is_recorded=is_recorded)
     reader = TensorReader(source, header.data_start, options.framework, options.device)
     file = TensorFile(header, reader, seal, digest, blocks)
+    if not options.as_stored:
+        if encrypts:
+            return _decrypted(file, options)
+        refuse_plain(options.keys, source.name)
     is_proven_whole = options.proof is not None and seal is None and not options.verify
     return file.verifying() if options.checks_reads and not is_proven_whole else file
+
+
+def _decrypted(stored: TensorFile, options: OpenOptions) -> TensorFile:
+    """Open the plain file in an encrypted one; without its key, only a list of what is shown of it.
+
+    Every block that is read is authenticated by the key. A signature proves the encrypted bytes, so these are then
+    compared with their digests too.
+    """
+    source = stored.source if options.proof is None else stored.verifying()._reader.read_source
+    plain = plain_file(source, stored._header, options.keys or Keys.of_environment())
+    if plain is None:
+        shown, locked = listed(stored.source, stored._header)
+        reader, seal = TensorReader(locked, shown.data_start, options.framework, options.device), None
+    else:
+        inner = file_over(plain, replace(options, as_stored=True, check=True, verify=False, proof=None))
+        shown, reader, seal = inner._header, inner._reader, inner._seal
+    return TensorFile(shown, reader, seal, stored._head_digest, encrypted=stored.source)
 
 
 def load(

@@ -54,4 +54,5 @@ SAFETENSORS = Kind(
     suffixes=(_SUFFIX,),
     verifies_reads=True,
     proves_reads=True,
+    decrypts=True,
 )

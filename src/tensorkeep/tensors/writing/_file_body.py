@@ -20,6 +20,7 @@ from tensorkeep.arrays.in_memory import TensorInMemory, view_at
 from tensorkeep.buffers import Buffer
 from tensorkeep.collector import PausedCollector
 from tensorkeep.digests import digest_of, new_hasher
+from tensorkeep.encryption import EncryptingSink, Encryption, encrypted_name
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import HeaderError, IntegrityError
 from tensorkeep.formats.safetensors import (
@@ -36,7 +37,7 @@ from tensorkeep.parallel import Workers
 from tensorkeep.tensors.readers import StoredTensor
 from tensorkeep.tensors.writing._block_stream import BlockStream
 from tensorkeep.tensors.writing._digest_stream import Digesting
-from tensorkeep.transport import Body, ByteRange, ByteSink, ByteSource, LocalFile
+from tensorkeep.transport import Body, ByteRange, ByteSink, ByteSource, LocalFile, Spool
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -54,9 +55,19 @@ class Sealing(msgspec.Struct, frozen=True):
 
     Attributes:
         index: Name of the index, if the file is a shard of a checkpoint; None for a single file.
+        encryption: How the file is encrypted; None if it is not.
+        file: Name of the file, if it is a shard.
     """
 
     index: str | None = None
+    encryption: Encryption | None = None
+    file: str | None = None
+
+    def over(self, sink: ByteSink) -> tuple[EncryptingSink, Sealing] | None:
+        """Return a sink for the plain file whose encrypted form goes to another one; None if it is not encrypted."""
+        if self.encryption is None:
+            return None
+        return EncryptingSink(sink, self.encryption, encrypted_name(self.file), self.index), Sealing(self.index)
 
 
 def metadata_with_format(metadata: Mapping[str, str] | None) -> Mapping[str, str]:
@@ -103,6 +114,10 @@ def write_file(
     blocks: BlockStream | None = None,
 ) -> bytes:
     """Write a whole file, and return everything before the data; `blocks` takes the data of one with digests too."""
+    if sealing is not None and (encrypting := sealing.over(sink)) is not None:
+        plain, inner = encrypting
+        write_file(plain, to_write, metadata, state=state, sealing=inner, arrangement=arrangement)
+        return plain.head
     with PausedCollector():
         entries, metadata = _described(to_write, metadata, state, sealing, arrangement)
         if sealing is None:
@@ -143,6 +158,10 @@ def file_body(
     blocks: BlockStream | None = None,
 ) -> FileBody:
     """Describe a file that is written in one pass; its digests are computed now, by reading all tensors."""
+    if sealing is not None and sealing.encryption is not None:  # a block is encrypted once, however often it is sent
+        spool = Spool()
+        head = write_file(spool.sink, to_write, metadata, state=state, sealing=sealing, arrangement=arrangement)
+        return FileBody(spool.nbytes, spool.pieces, head)
     entries, metadata = _described(to_write, metadata, state, sealing, arrangement)
     if sealing is None:
         head = emit_header(entries, metadata, align=arrangement.align)

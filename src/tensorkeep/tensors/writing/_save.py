@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from tensorkeep.arrays import TensorToWrite
+from tensorkeep.encryption import Encryption, KeyLike
 from tensorkeep.errors import TransportError, UnsupportedError
 from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES, PLAIN, Arrangement
 from tensorkeep.tensors.writing._file_body import Sealing, file_body, plain_buffers, plain_head, write_file
@@ -42,6 +43,7 @@ def save(
     progress: Callable[[int, int], None] | None = None,
     align: int = ALIGNMENT_NBYTES,
     order: Sequence[str] | None = None,
+    encrypt: KeyLike | Encryption | None = None,
 ) -> None:
     """Save tensors, or a whole training state, to one safetensors file. It appears complete or not at all.
 
@@ -78,6 +80,8 @@ def save(
             data of tensors that match the first come first in the file, and so on; the others follow. Tensors whose
             size is no multiple of 8 bytes come last, so that all others stay aligned. None for the usual order, wide
             dtypes first.
+        encrypt: The key to encrypt with, the path of a file with it, or an `Encryption`, which may leave names
+            visible. Each save draws a new salt, so equal input gives other bytes. None for a plain file.
 
     Raises:
         StateError: If a value cannot be saved: a function, a model, an object of some class. The message has its path
@@ -107,6 +111,7 @@ def save(
         durable=durable,
         progress=progress,
         arrangement=Arrangement.of(align, order),
+        encryption=Encryption.of(encrypt),
     )
 
 
@@ -144,15 +149,18 @@ def write_prepared(
     durable: bool = True,
     progress: Callable[[int, int], None] | None = None,
     arrangement: Arrangement = PLAIN,
+    encryption: Encryption | None = None,
 ) -> None:
     """Write a prepared state to a file."""
+    if encryption is not None and not digests:
+        raise UnsupportedError("an encrypted file always has digests", expected="digests=True")
     _refuse_beside_index(os.fsdecode(path))
     write_tensors(
         prepared.to_write,
         path,
         metadata=prepared.with_ties(prepared.metadata if metadata is None else metadata),
         state=prepared.state,
-        sealing=Sealing() if digests else None,
+        sealing=Sealing(encryption=encryption) if digests else None,
         durable=durable,
         progress=progress,
         arrangement=arrangement,

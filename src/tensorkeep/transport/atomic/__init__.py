@@ -32,6 +32,7 @@ Two simpler cases: a single file is staged and renamed (`_file`), and a whole di
 - `_directory`: a whole directory that appears at once.
 - `_removal`: directories that are removed safely: the name first, then the files.
 - `_sparse_file`: a file that several threads fill in any order.
+- `_spool`: a temporary file, for bytes that are made once and sent perhaps several times.
 """
 
 from tensorkeep.transport.atomic._directory import publish_directory, recover_directories
@@ -41,6 +42,7 @@ from tensorkeep.transport.atomic._recovery import PendingCommit, finish_pending_
 from tensorkeep.transport.atomic._removal import delete_directory, delete_moved_aside, move_aside
 from tensorkeep.transport.atomic._reserved import Reserved, ReservedFile
 from tensorkeep.transport.atomic._sparse_file import PartialFile
+from tensorkeep.transport.atomic._spool import Spool
 from tensorkeep.transport.atomic._staging import has_staging
 from tensorkeep.transport.atomic._transaction import Transaction, transaction
 from tensorkeep.transport.atomic._working_directory import enter_working_directory, leave_working_directory
@@ -51,6 +53,7 @@ __all__ = [
     "PendingCommit",
     "Reserved",
     "ReservedFile",
+    "Spool",
     "Transaction",
     "delete_directory",
     "delete_moved_aside",

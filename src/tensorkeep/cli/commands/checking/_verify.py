@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 import tensorkeep
-from tensorkeep.cli.inputs import AsJson, AsSarif, Engine, Target, TrustedBy, Variant, share_of, tensor_names
+from tensorkeep.cli.inputs import (
+    AsJson,
+    AsSarif,
+    Engine,
+    KeyOptions,
+    Target,
+    TrustedBy,
+    Variant,
+    share_of,
+    tensor_names,
+)
 from tensorkeep.cli.reports import Status, Verdict
 from tensorkeep.cli.terminal import progress_bar, show_result, show_text
 from tensorkeep.errors import FormatError, IntegrityError, SourceMissingError
+
+if TYPE_CHECKING:
+    from tensorkeep.encryption import Key
 
 _EXIT_CODES: Final[dict[Status, int]] = {"whole": 0, "damaged": 1, "unverifiable": 2}
 
@@ -38,6 +51,7 @@ def verify(
     variant: Variant = None,
     engine: Engine = None,
     trust: TrustedBy = None,
+    key: KeyOptions,
 ) -> int:
     """Check every byte of a checkpoint.
 
@@ -50,11 +64,14 @@ def verify(
 
     The exit status is 0 if everything is whole, 1 if anything is damaged, 2 if there is no answer: nothing is there,
     it is not a checkpoint or cannot be read, or it has no digests.
+
+    What is encrypted is checked as it is stored, or with its key as the tensors that are in it.
     """
+    keys = key.keys()
     share = None if sample is None else share_of(sample)
-    names = _chosen(path, patterns, variant, engine) if patterns else None
+    names = _chosen(path, patterns, variant, engine, keys) if patterns else None
     with progress_bar("verifying") as progress:
-        verdict = _verdict(path, names, share, variant, engine, trust, progress, quick=quick)
+        verdict = _verdict(path, names, share, variant, engine, trust, keys, progress, quick=quick)
     if sarif:
         show_text(verdict.verification.to_sarif().splitlines())
     else:
@@ -62,10 +79,12 @@ def verify(
     return _EXIT_CODES[verdict.status]
 
 
-def _chosen(path: str, patterns: list[str], variant: str | None, engine: str | None) -> list[str]:
+def _chosen(
+    path: str, patterns: list[str], variant: str | None, engine: str | None, keys: list[Key] | None
+) -> list[str]:
     """Return the names that patterns stand for; none where damage keeps the checkpoint from being opened."""
     try:
-        with tensorkeep.open(path, variant=variant, engine=engine) as tensors:
+        with tensorkeep.open(path, variant=variant, engine=engine, key=keys) as tensors:
             chosen = tensors.select(*patterns)
             return [piece for name in chosen for piece in tensors.splits.get(name, (name,))]
     except (FormatError, IntegrityError, SourceMissingError):
@@ -79,6 +98,7 @@ def _verdict(
     variant: str | None,
     engine: str | None,
     trust: str | None,
+    keys: list[Key] | None,
     progress: Callable[[int, int], None] | None,
     *,
     quick: bool,
@@ -94,6 +114,7 @@ def _verdict(
         trust=trust,
         quick=quick,
         progress=progress,
+        key=keys,
     )
     seconds = perf_counter() - start
     has_digests = verification.is_damaged or not verification.n_unprotected

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import tensorkeep
-from tensorkeep.cli.inputs import Engine, Target, Variant, libraries, tensor_names
+from tensorkeep.cli.inputs import Engine, KeyOptions, Target, Variant, libraries, tensor_names
 from tensorkeep.cli.reports import (
     ASCII_GUIDES,
     GUIDES,
@@ -32,6 +32,7 @@ from tensorkeep.cli.terminal import Line, draws_ascii_only, progress_bar, show, 
 from tensorkeep.collector import PausedCollector
 
 if TYPE_CHECKING:
+    from tensorkeep.encryption import Key
     from tensorkeep.measuring import TensorStatistics
 
 
@@ -84,6 +85,7 @@ def inspect(
     ] = None,
     variant: Variant = None,
     engine: Engine = None,
+    key: KeyOptions,
 ) -> None:
     """Show what is in a checkpoint.
 
@@ -104,7 +106,8 @@ def inspect(
     With --for LIBRARY: whether each tensor would share the memory of the mapped file, be copied, converted or
     refused, and why.
     """
-    other = _other_view(path, variant, engine, framework, ranks, dim)
+    keys = key.keys()
+    other = _other_view(path, variant, engine, keys, framework, ranks, dim)
     if other is not None:
         option, lines = other
         _refuse_with(option, flat=flat, expand=expand, json=as_json, filter=pattern, sort=order, stats=stats)
@@ -113,8 +116,10 @@ def inspect(
     if as_json:
         _refuse_views(flat=flat, expand=expand)
     with PausedCollector():
-        report = read_report(path, variant=variant, engine=engine, pattern=pattern, order=order or Order.OFFSET)
-        measured = _measured(path, variant, engine, report) if stats else None
+        report = read_report(
+            path, variant=variant, engine=engine, keys=keys, pattern=pattern, order=order or Order.OFFSET
+        )
+        measured = _measured(path, variant, engine, keys, report) if stats else None
         if as_json:
             show_text(inspect_lines(report, pattern, measured))
             return
@@ -143,12 +148,14 @@ def inspect(
         show(data)
 
 
-def _measured(path: str, variant: str | None, engine: str | None, report: Report) -> dict[str, TensorStatistics]:
+def _measured(
+    path: str, variant: str | None, engine: str | None, keys: list[Key] | None, report: Report
+) -> dict[str, TensorStatistics]:
     """Read the tensors that are shown, in the order in which they are."""
     whole_of = {piece: whole for whole, pieces in report.splits.items() for piece in pieces}
     place_of = {whole_of.get(name, name): place for place, name in enumerate(report.shown)}
     with (
-        tensorkeep.open(path, variant=variant, dangerous="record", engine=engine) as opened,
+        tensorkeep.open(path, variant=variant, dangerous="record", engine=engine, key=keys) as opened,
         progress_bar("measuring") as progress,
     ):
         shown = {name: lazy for name, lazy in opened.items() if name in place_of}
@@ -157,16 +164,22 @@ def _measured(path: str, variant: str | None, engine: str | None, report: Report
 
 
 def _other_view(
-    path: str, variant: str | None, engine: str | None, framework: str | None, ranks: int | None, dim: int
+    path: str,
+    variant: str | None,
+    engine: str | None,
+    keys: list[Key] | None,
+    framework: str | None,
+    ranks: int | None,
+    dim: int,
 ) -> tuple[str, Iterator[Line]] | None:
     """Return the option that asks for something else than the contents, and what it shows; None without one."""
     if ranks is not None:
         if framework is not None:
             raise typer.BadParameter("it does not apply to --ranks", param_hint="'--for'")
-        return "--ranks", rank_lines(path, read_ranks(path, variant, ranks, dim), dim)
+        return "--ranks", rank_lines(path, read_ranks(path, variant, keys, ranks, dim), dim)
     if framework is None:
         return None
-    with tensorkeep.open(path, variant=variant, dangerous="record", engine=engine) as opened:
+    with tensorkeep.open(path, variant=variant, dangerous="record", engine=engine, key=keys) as opened:
         return "--for", memory_lines(path, framework, opened.explain(framework))
 
 

@@ -14,6 +14,7 @@ from tensorkeep.cli.inputs import (
     Float,
     Force,
     Index,
+    KeyOptions,
     Target,
     Variant,
     as_float,
@@ -65,6 +66,8 @@ def slice_tensor(
     plan: Annotated[bool, typer.Option("--plan", help="Show what the read would cost; read nothing.")] = False,
     variant: Variant = None,
     engine: Engine = None,
+    *,
+    key: KeyOptions,
 ) -> None:
     """Show or save a part of one tensor.
 
@@ -78,7 +81,7 @@ def slice_tensor(
     each of their values exactly.
     """
     items = () if index is None else parse_index_text(index)
-    with tensorkeep.open(path, variant=variant, engine=engine) as tensors:
+    with tensorkeep.open(path, variant=variant, engine=engine, key=key.keys()) as tensors:
         if name not in tensors and (index, output, dtype, plan) == (None, None, None, False):
             lines = _other_value(tensors, name)
             if lines is not None:

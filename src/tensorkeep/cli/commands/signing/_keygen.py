@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -11,6 +11,8 @@ from tensorkeep.cli.commands.signing._password import PasswordFile, asked_passwo
 from tensorkeep.cli.inputs import AsJson
 from tensorkeep.cli.terminal import json_lines, show, show_text
 from tensorkeep.errors import RefusedError
+
+_AES: Final = "aes-256"
 
 
 def keygen(
@@ -21,19 +23,34 @@ def keygen(
     *,
     kind: Annotated[
         str,
-        typer.Option("--kind", metavar="KIND", help="ecdsa-p256, which every verifier knows, or ed25519."),
+        typer.Option(
+            "--kind",
+            metavar="KIND",
+            help="ecdsa-p256, which every verifier knows, or ed25519; aes-256 encrypts.",
+        ),
     ] = "ecdsa-p256",
     encrypt: Annotated[bool, typer.Option("--encrypt", help="Protect the private key with a password.")] = False,
     password_file: PasswordFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key to sign checkpoints with.
+    """Make a key to sign checkpoints with, or to encrypt them.
 
     The private key is readable only by you. The public key, in KEY.pub without `.pem`, is what others give to
     `--trust`. No existing file is replaced.
 
     With a password from a file or the environment, or with --encrypt, the private key is encrypted.
+
+    With --kind aes-256, the one file is the key that encrypts and decrypts; it takes no password.
     """
+    if kind == _AES:
+        if encrypt or password_file is not None:
+            raise RefusedError("a key of this kind has no password", found=_AES)
+        key = tensorkeep.encryption.new_key(path)
+        if as_json:
+            show_text(json_lines({"key": path, "id": key.id}))
+        else:
+            show([[("key ", ""), (path, "title")]])
+        return
     password = known_password(password_file)
     if encrypt and not password:
         password = asked_password(twice=True)

@@ -12,8 +12,10 @@ from tensorkeep.cli.inputs import (
     AsJson,
     Cast,
     Dequantize,
+    EncryptOptions,
     Engine,
     Force,
+    KeyOptions,
     Names,
     NewFiles,
     Stochastic,
@@ -56,6 +58,8 @@ def convert(
         bool, typer.Option("--check/--no-check", help="Check the source's checksums and read back every tensor.")
     ] = True,
     variant: Variant = None,
+    key: KeyOptions,
+    encryption: EncryptOptions,
     engine: Engine = None,
     force: Force = False,
     as_json: AsJson = False,
@@ -81,6 +85,8 @@ def convert(
         variant=variant,
         engine=engine,
         **files.arguments(),
+        key=key.keys(),
+        encrypt=encryption.encryption(),
         share_views=share_views,
         check=check,
     )

@@ -14,8 +14,10 @@ from tensorkeep.cli.inputs import (
     Cast,
     Chosen,
     Destination,
+    EncryptOptions,
     Force,
     KeyMapping,
+    KeyOptions,
     NewFiles,
     SplitLarge,
     Stochastic,
@@ -39,6 +41,8 @@ def join(
     cast: Cast = None,
     stochastic: Stochastic = None,
     variant: Variant = None,
+    key: KeyOptions,
+    encryption: EncryptOptions,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -57,6 +61,8 @@ def join(
         split_large=split_large,
         variant=variant,
         **files.arguments(),
+        key=key.keys(),
+        encrypt=(encrypt := encryption.encryption()),
         select=chosen.select,
         drop=chosen.drop,
         change=keys.change(),
@@ -65,7 +71,7 @@ def join(
     )
     writing = Writing(directory, force=force, asks=not as_json)
     writing.run_shown("writing", write)
-    written = read_written(directory, files.output_variant, writing.seconds, writing.replaced)
+    written = read_written(directory, files.output_variant, writing.seconds, writing.replaced, encrypt)
     show_result(written, as_json=as_json)
 
 

@@ -13,8 +13,10 @@ from tensorkeep.cli.inputs import (
     Balance,
     Cast,
     Destination,
+    EncryptOptions,
     Force,
     KeyMapping,
+    KeyOptions,
     Names,
     NewFiles,
     Rewritten,
@@ -41,6 +43,8 @@ def reshard(
     cast: Cast = None,
     stochastic: Stochastic = None,
     variant: Variant = None,
+    key: KeyOptions,
+    encryption: EncryptOptions,
     force: Force = False,
     tp: Annotated[
         int | None,
@@ -88,6 +92,8 @@ def reshard(
         split_large=split_large,
         variant=variant,
         **files.arguments(),
+        key=key.keys(),
+        encrypt=(encrypt := encryption.encryption()),
         **names.arguments(),
         change=keys.change(),
         cast=cast,
@@ -95,7 +101,7 @@ def reshard(
     )
     writing = Writing(directory, force=force, asks=not as_json)
     writing.run_shown("writing", write)
-    written = read_written(directory, files.output_variant, writing.seconds, writing.replaced)
+    written = read_written(directory, files.output_variant, writing.seconds, writing.replaced, encrypt)
     show_result(written, as_json=as_json)
 
 

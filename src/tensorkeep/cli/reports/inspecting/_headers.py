@@ -9,28 +9,47 @@ from typing import TYPE_CHECKING
 import tensorkeep
 from tensorkeep.cli.reports.inspecting._report import Order, Report, report_on
 from tensorkeep.cli.reports.inspecting._state import StateReport, read_state
-from tensorkeep.formats.safetensors import describe_file
+from tensorkeep.formats.safetensors import ENCRYPTION_KEY, describe_file
 from tensorkeep.transport import finish_pending_commit, open_source
 
 if TYPE_CHECKING:
+    from tensorkeep.encryption import Key
     from tensorkeep.formats import Description
     from tensorkeep.kinds import LeftOut
 
 
-def read_report(path: str, *, variant: str | None, engine: str | None, pattern: str | None, order: Order) -> Report:
+def read_report(
+    path: str,
+    *,
+    variant: str | None,
+    engine: str | None,
+    keys: list[Key] | None,
+    pattern: str | None,
+    order: Order,
+) -> Report:
     """Read the headers of a checkpoint, and nothing else."""
-    left_out: list[LeftOut]
+    left_out: list[LeftOut] = []
     is_alone = (
-        engine is None and path.endswith(".safetensors") and not os.path.isdir(path) and not _is_under_way(path)
+        engine is None
+        and keys is None
+        and path.endswith(".safetensors")
+        and not os.path.isdir(path)
+        and not _is_under_way(path)
     )
-    if is_alone:  # opening it would import NumPy, which takes longer than all the rest
-        with closing(open_source(path)) as source:
-            description, left_out = describe_file(source), []
-    else:
-        with tensorkeep.open(path, variant=variant, dangerous="record", engine=engine) as opened:
+    # Opening it would import NumPy, which takes longer than all the rest
+    description = _described(path) if is_alone else None
+    if description is None:
+        with tensorkeep.open(path, variant=variant, dangerous="record", engine=engine, key=keys) as opened:
             description, left_out = opened.describe(), opened.left_out()
     state = state_of(description)
     return report_on(description, path=path, state=state, left_out=left_out, pattern=pattern, order=order)
+
+
+def _described(path: str) -> Description | None:
+    """Read the header of a single file; None if it is encrypted."""
+    with closing(open_source(path)) as source:
+        description = describe_file(source)
+    return None if any(ENCRYPTION_KEY in (file.metadata or {}) for file in description.files) else description
 
 
 def state_of(description: Description) -> StateReport | None:

@@ -11,6 +11,7 @@ from tensorkeep.cli.terminal import Column, Line, columns, printable, size_text
 
 if TYPE_CHECKING:
     from tensorkeep.checkpoint import RankReads
+    from tensorkeep.encryption import Key
 
 
 _SHOWN: Final = 16
@@ -25,10 +26,10 @@ _COLUMNS: Final = (
 )
 
 
-def read_ranks(path: str, variant: str | None, n_ranks: int, dim: int) -> list[RankReads]:
+def read_ranks(path: str, variant: str | None, keys: list[Key] | None, n_ranks: int, dim: int) -> list[RankReads]:
     """Compute what each rank would read; no data is read."""
     checkpoint = tensorkeep.checkpoint
-    with tensorkeep.open(path, variant=variant, dangerous="record") as tensors:
+    with tensorkeep.open(path, variant=variant, dangerous="record", key=keys) as tensors:
         plan = checkpoint.RankPlan(checkpoint.parts_of(tensors), (n_ranks,), checkpoint.sharded_along(dim))
     return [plan.reads_of(rank) for rank in range(n_ranks)]
 

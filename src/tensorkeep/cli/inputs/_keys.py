@@ -1,0 +1,69 @@
+"""Keys of encrypted checkpoints: their places as options, never a key itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import tensorkeep
+from tensorkeep.cli.inputs._grouped import OptionGroup
+
+if TYPE_CHECKING:
+    from tensorkeep.encryption import Encryption, Key
+
+_ENV, _COMMAND = "env:", "command:"
+
+
+class KeyOptions(OptionGroup, frozen=True, kw_only=True):
+    """Where the key of what is read is."""
+
+    key_file: Annotated[
+        str | None, typer.Option("--key-file", metavar="FILE", help="The file with the key of what is encrypted.")
+    ] = None
+    key_env: Annotated[
+        str | None, typer.Option("--key-env", metavar="NAME", help="The environment variable with the key.")
+    ] = None
+    key_command: Annotated[
+        str | None, typer.Option("--key-command", metavar="COMMAND", help="A program that prints the key.")
+    ] = None
+
+    def keys(self) -> list[Key] | None:
+        """Read the keys; None if none is named."""
+        key = tensorkeep.Key
+        found = [
+            *([] if self.key_file is None else [key.from_file(self.key_file)]),
+            *([] if self.key_env is None else [key.from_env(self.key_env)]),
+            *([] if self.key_command is None else [key.from_command(self.key_command)]),
+        ]
+        return found or None
+
+
+class EncryptOptions(OptionGroup, frozen=True, kw_only=True):
+    """How what is written is encrypted."""
+
+    encrypt: Annotated[
+        str | None,
+        typer.Option(
+            "--encrypt", metavar="KEY", help="Encrypt with the key in this file, or of env:NAME or command:COMMAND."
+        ),
+    ] = None
+    show_names: Annotated[
+        bool, typer.Option("--show-names", help="Leave names, dtypes and shapes visible; needs --encrypt.")
+    ] = False
+
+    def encryption(self) -> Encryption | None:
+        """Read the key; None if nothing is to be encrypted."""
+        if self.encrypt is None:
+            if self.show_names:
+                raise typer.BadParameter("says what --encrypt leaves visible", param_hint="'--show-names'")
+            return None
+        return tensorkeep.Encryption(_key(self.encrypt), shows_names=self.show_names)
+
+
+def _key(text: str) -> Key:
+    if text.startswith(_ENV):
+        return tensorkeep.Key.from_env(text.removeprefix(_ENV))
+    if text.startswith(_COMMAND):
+        return tensorkeep.Key.from_command(text.removeprefix(_COMMAND))
+    return tensorkeep.Key.from_file(text)

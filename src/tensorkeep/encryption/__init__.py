@@ -1,0 +1,46 @@
+"""Encrypted files that stay lazy: a plain safetensors file inside another one, encrypted in blocks of 64 KiB.
+
+docs/encryption.md specifies the format. An encrypted file is a sink that a plain file is written to, and a source
+that it is read from, so nothing else needs to know that there is encryption.
+
+- `_key`: `Key`, its bytes and where they are from.
+- `_keys`: `Keys`, those that somebody gave, or that the environment has.
+- `_cipher`: HKDF and AES-256-GCM of the `cryptography` package; the only file that encrypts.
+- `_envelope`: the text with what is public, and an encrypted content. Pure.
+- `_content`: contents of envelopes, encrypted and decrypted.
+- `_encryption`: `Encryption`, how something is saved.
+- `_sink`: encrypts a file while it is written.
+- `_blocks`: which blocks some ranges touch. Pure.
+- `_source`: decrypts what is read of a file.
+- `_file`: the plain file in an encrypted one.
+"""
+
+from tensorkeep.encryption._cipher import BLOCK_NBYTES, STORED_BLOCK_NBYTES, stored_nbytes
+from tensorkeep.encryption._content import decrypted_index, encrypted_index
+from tensorkeep.encryption._encryption import Encryption
+from tensorkeep.encryption._file import is_encrypted, listed, plain_file
+from tensorkeep.encryption._key import Key, new_key
+from tensorkeep.encryption._keys import KeyLike, Keys, refuse_plain
+from tensorkeep.encryption._sink import EncryptingSink, encrypted_name
+from tensorkeep.encryption._source import DecryptingSource, LockedSource
+
+__all__ = [
+    "BLOCK_NBYTES",
+    "STORED_BLOCK_NBYTES",
+    "DecryptingSource",
+    "EncryptingSink",
+    "Encryption",
+    "Key",
+    "KeyLike",
+    "Keys",
+    "LockedSource",
+    "decrypted_index",
+    "encrypted_index",
+    "encrypted_name",
+    "is_encrypted",
+    "listed",
+    "new_key",
+    "plain_file",
+    "refuse_plain",
+    "stored_nbytes",
+]

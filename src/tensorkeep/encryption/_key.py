@@ -1,0 +1,189 @@
+"""A key of 256 bits. Its bytes are in no message, no repr, no pickle and no argument of a program."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, NoReturn
+
+from tensorkeep.encryption._cipher import KEY_NBYTES, key_id
+from tensorkeep.errors import EncryptedError, UnsupportedError, as_transport_error
+from tensorkeep.transport import local_path
+
+_FORMS: Final = f"{KEY_NBYTES} bytes: as 64 hexadecimal digits, or in base64"
+_LOCAL: Final = "Key.from_command runs a program that gets a key from elsewhere"
+_MAX_NBYTES: Final = 1024
+"""Bytes of a key as text, with room for whitespace."""
+
+
+class Key:
+    """A key of 256 bits for AES-GCM, to encrypt checkpoints with and to open them.
+
+    Its bytes appear in no message and no `repr`. A key from a file, an environment variable or a command can be
+    pickled, which keeps only where it is from; a key made of bytes cannot.
+
+    Args:
+        secret: 32 bytes, at random: a key is not a passphrase.
+
+    Raises:
+        TypeError: If the secret is not bytes.
+        UnsupportedError: If it does not have 32 bytes.
+
+    Examples:
+        >>> tensorkeep.Key(bytes(32))
+        Key(id='dc91e5b6f0b4d4a1…')
+    """
+
+    __slots__ = ("_id", "_origin", "_secret")
+
+    def __init__(self, secret: bytes) -> None:
+        if not isinstance(secret, bytes | bytearray):
+            raise TypeError(f"a key must be bytes, not {type(secret).__name__}; Key.from_file(path) reads one")
+        if len(secret) != KEY_NBYTES:
+            _refuse("a key", len(secret))
+        self._secret = bytes(secret)
+        self._origin: tuple[Any, ...] | None = None
+        self._id: str | None = None
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Key:
+        """Read a key from a file, as `tensorkeep keygen KEY --kind aes-256` writes it.
+
+        Args:
+            path: 64 hexadecimal digits, 32 bytes in base64, or 32 bytes.
+
+        Raises:
+            UnsupportedError: If the file holds something else.
+            TransportError: If it cannot be read.
+        """
+        path = local_path(path, hint=_LOCAL)
+        if _decoded(os.fsencode(path)) is not None and not os.path.exists(path):  # its text must be in no message
+            raise UnsupportedError(
+                "this is a key itself, where the path of a file with a key is needed",
+                hint="Use another key from now on: arguments and code are seen by others",
+            )
+        with as_transport_error("could not read the key", path), open(path, "rb") as file:
+            content = file.read(_MAX_NBYTES + 1)
+        return cls._read(content, f"the key in {path}", ("file", os.path.abspath(path)))
+
+    @classmethod
+    def from_env(cls, name: str = "TENSORKEEP_KEY") -> Key:
+        """Read a key from an environment variable.
+
+        Args:
+            name: The variable: 64 hexadecimal digits, or 32 bytes in base64.
+
+        Raises:
+            EncryptedError: If it is not set.
+            UnsupportedError: If it holds something else.
+        """
+        text = os.environ.get(name)
+        if text is None:
+            raise EncryptedError(f"the environment variable {name} is not set", expected="a key")
+        return cls._read(text.encode(errors="replace"), f"the key in the environment variable {name}", ("env", name))
+
+    @classmethod
+    def from_command(cls, command: str | Sequence[str]) -> Key:
+        """Run a program that prints a key, such as one that asks a vault.
+
+        Args:
+            command: The program and its arguments, as a list or as a shell would read them; no shell is used.
+
+        Raises:
+            EncryptedError: If the program cannot be started or fails.
+            UnsupportedError: If it prints something else than a key.
+        """
+        words = shlex.split(command) if isinstance(command, str) else list(command)
+        program = repr(words[0]) if words else "an empty command"
+        try:
+            done = subprocess.run(words, stdout=subprocess.PIPE, check=False)  # noqa: S603 - the user's own program
+        except (OSError, ValueError, IndexError) as error:
+            raise EncryptedError(f"could not run {program} for the key", found=str(error)) from None
+        if done.returncode:
+            raise EncryptedError(f"{program} gave no key", found=f"exit status {done.returncode}")
+        return cls._read(done.stdout[: _MAX_NBYTES + 1], f"the key that {program} prints", ("command", tuple(words)))
+
+    @classmethod
+    def of(cls, value: Key | str | os.PathLike[str]) -> Key:
+        """Return a key, or read it from the file that a path names."""
+        return value if isinstance(value, Key) else cls.from_file(value)
+
+    @classmethod
+    def _read(cls, content: bytes, what: str, origin: tuple[Any, ...]) -> Key:
+        secret = _decoded(content)
+        if secret is None:
+            _refuse(what, len(content))
+        key = cls(secret)
+        key._origin = origin
+        return key
+
+    @property
+    def id(self) -> str:
+        """32 hexadecimal digits by which files name their key; they say nothing about its bytes."""
+        if self._id is None:
+            self._id = key_id(self._secret)
+        return self._id
+
+    def secret(self) -> bytes:
+        """Return the 32 bytes, for the code that derives other keys from them."""
+        return self._secret
+
+    def __repr__(self) -> str:
+        return f"Key(id='{self.id[:16]}…')"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Key) and self.id == other.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._origin is None:
+            raise UnsupportedError(
+                "a key made of bytes is not pickled",
+                hint="Key.from_file, .from_env and .from_command are: they pickle only where the key is from",
+            )
+        return _again, self._origin
+
+
+def new_key(path: str | os.PathLike[str]) -> Key:
+    """Write a new random key to a file that only its owner can read."""
+    path = local_path(path, hint=_LOCAL)
+    text = os.urandom(KEY_NBYTES).hex() + "\n"
+    with as_transport_error("could not write the key", path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+    return Key.from_file(path)
+
+
+def _again(kind: str, origin: Any) -> Key:
+    makers: Mapping[str, Any] = {"file": Key.from_file, "env": Key.from_env, "command": Key.from_command}
+    key: Key = makers[kind](origin)
+    return key
+
+
+def _decoded(content: bytes) -> bytes | None:
+    """Return the bytes of a key; None if it is something else."""
+    if len(content) == KEY_NBYTES:
+        return content
+    with suppress(ValueError):
+        text = content.strip().decode("ascii")
+        secret = bytes.fromhex(text) if len(text) == 2 * KEY_NBYTES else b64decode(text, validate=True)
+        return secret if len(secret) == KEY_NBYTES else None
+    return None
+
+
+def _refuse(what: str, nbytes: int) -> NoReturn:
+    raise UnsupportedError(
+        f"{what} is not a key",
+        expected=_FORMS,
+        found=f"{nbytes:,} bytes" if nbytes <= _MAX_NBYTES else f"more than {_MAX_NBYTES:,} bytes",
+        hint="`tensorkeep keygen KEY --kind aes-256` writes one",
+    )
