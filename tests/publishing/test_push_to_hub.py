@@ -26,6 +26,7 @@ from tensorkeep.errors import (
     UnsupportedError,
 )
 from tensorkeep.publishing import HubLimitWarning, _hub_limits
+from tensorkeep.signing import PrivateKey
 from tests.support.remote.hub_server import PART_NBYTES, Fault, HubServer
 
 WEIGHTS = {f"w{n}": np.random.default_rng(n).standard_normal((100, 200), np.float32) for n in range(4)}
@@ -316,6 +317,36 @@ def test_large_files_are_warned_of_with_what_to_do(
     assert "--split-large" in texts[0]
     assert "plain HTTP" in texts[0]
     assert "ask the Hub's team" in texts[1]
+
+
+def test_signatures_travel_with_all_that_they_cover_and_go_when_they_are_stale(
+    hub: HubServer, model: Path, tmp_path: Path
+) -> None:
+    model.joinpath(".env").unlink()
+    key = PrivateKey.generate()
+    key.write(tmp_path / "k.pem")
+    tensorkeep.sign(model, key)
+    with pytest.raises(UnsupportedError, match="keeps its own"):
+        tensorkeep.push(model, at(hub))
+
+    model.joinpath("README.md").write_bytes(hub.files["README.md"])
+    tensorkeep.sign(model, key)
+    hub.files.pop("notes.txt")
+    assert {"model.sig", "modeling.py"} < set(tensorkeep.push(model, at(hub)).sent)
+    done = tensorkeep.verify(at(hub), trust=tmp_path / "k.pub")
+    assert (done.is_whole, len(done.signers)) == (True, 1)
+
+    assert tensorkeep.push(model, at(hub), max_shard_size="1MB").removed == (*SHARDS, "model.sig")
+
+
+def test_digests_of_blocks_travel(hub: HubServer, model: Path) -> None:
+    tensorkeep.add_block_digests(model)
+
+    tensorkeep.push(model, at(hub))
+
+    assert {f"{name}.blocks" for name in SHARDS} < set(hub.files)
+    tensorkeep.save_checkpoint(WEIGHTS, model)
+    assert set(tensorkeep.push(model, at(hub)).removed) == {*SHARDS, *(f"{name}.blocks" for name in SHARDS), INDEX}
 
 
 @pytest.mark.parametrize("url", ["hf://model", "hf://", "hf://org/model@", "hf://buckets/org/model", "https://a/b"])

@@ -145,6 +145,21 @@ def test_signed_names_stay_as_they_are(place: str, model: Path) -> None:
         tensorkeep.push(model, f"memory://{place}", overwrite=True)
 
 
+def test_digests_of_blocks_keep_the_names_of_their_files(bucket: Bucket, place: str, model: Path) -> None:
+    url = bucket.at(f"{place}/m/")
+    tensorkeep.add_block_digests(model)
+    tensorkeep.push(model, url)
+    shards = {name for name in bucket.names(f"{place}/m") if name.endswith(".safetensors")}
+    assert {f"{name}.blocks" for name in shards} < bucket.names(f"{place}/m")
+    with tensorkeep.open(url, verify=True) as published:
+        assert np.array_equal(published["w2"][3:5], WEIGHTS["w2"][3:5])
+
+    tensorkeep.save_checkpoint(changed(w0=1, w2=1), model, max_shard_size="200KB")
+    tensorkeep.push(model, url, overwrite=True)
+    assert not [name for name in bucket.names(f"{place}/m") if name.endswith(".blocks")]
+    assert tensorkeep.verify(url).is_whole
+
+
 def test_what_cannot_be_published_there(model: Path, tmp_path: Path) -> None:
     with tensorkeep.checkpoint.save_folder(tmp_path / "run") as staging:
         tensorkeep.save(WEIGHTS, f"{staging}/state.safetensors")

@@ -1,6 +1,7 @@
 """Publish a checkpoint: to a branch on the Hugging Face Hub in one commit, or to a directory in a store.
 
 - `_package`: the files of a checkpoint that are published, and what they must be.
+- `_signatures`: what signatures cover, and which are stale.
 - `_hub_address`: the repository, branch and folder that a URL of the Hub means. Pure.
 - `_hub_errors`: what goes wrong with the Hub, as errors of ours.
 - `_hub_repository`: a branch on the Hub: what it holds, uploads and commits.

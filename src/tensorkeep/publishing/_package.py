@@ -25,12 +25,12 @@ from tensorkeep.kinds.registry import find_kind
 from tensorkeep.kinds.safetensors import read_index
 from tensorkeep.layout import MANIFEST, Index
 from tensorkeep.paths import is_inside
+from tensorkeep.publishing._signatures import covered_by
+from tensorkeep.signing import is_signature, read_signature, signed_file_of
 from tensorkeep.texts import listed
 
 CARD: Final = "README.md"
 """The card of a repository, which people edit there."""
-
-_SIGNATURE: Final = ".sig"
 
 
 class LocalFile(msgspec.Struct, frozen=True):
@@ -69,12 +69,23 @@ class Package(msgspec.Struct, frozen=True):
     @property
     def is_signed(self) -> bool:
         """Whether a signature of these files, by their names, is among them."""
-        return any(name.endswith(_SIGNATURE) for name in self.files)
+        return any(map(is_signature, self.files))
 
     @property
     def others(self) -> list[str]:
         """Names of all files but the index and those with tensors."""
         return [name for name in self.files if name not in self.shards and name != self.index_name]
+
+    def refuse_unsigned(self, kept: Collection[str], url: str) -> None:
+        """Refuse signatures of files that are not sent, since the repository keeps its own."""
+        signed = covered_by(self.files, lambda name: read_signature(self.files[name].path)).intersection(kept)
+        if signed:
+            raise UnsupportedError(
+                "a signature covers a file of which the repository keeps its own",
+                path=url,
+                found=", ".join(sorted(signed)),
+                hint="Put the one of the repository into the directory, and sign that",
+            )
 
     def refuse_changes(self) -> None:
         """Refuse files that changed since they were looked at."""
@@ -107,18 +118,31 @@ def package(
         raise UnsupportedError(f"this is {found.kind.name}, which cannot be pushed", path=source)
     index = None if files.index is None else read_index(os.path.join(files.directory, files.index))
     shards = files.names if index is None else index.files
-    home = extras_of if extras_of is not None else directory
-    extras = () if home is None else (*_companions(home), *_included(home, include))
-    own = _looked_at(files.directory, [*shards, *((files.index,) if files.index else ())])
+    own = _looked_at(files.directory, [*shards, *_sidecars(files.directory, index), *filter(None, [files.index])])
     records = (index.shards if index else None) or {}
     if is_checked:
         own = {
             name: msgspec.structs.replace(file, sha256=records[name].sha256) if name in records else file
             for name, file in own.items()
         }
-    others = _looked_at(home, (name for name in extras if name not in own)) if home is not None else {}
+    others = {}
+    if extras_of is not None:
+        others = _looked_at(extras_of, [*_companions(extras_of), *_included(extras_of, include)])
+    elif directory is not None:
+        signatures = _signatures_in(directory)
+        signed = covered_by(signatures, lambda name: read_signature(os.path.join(directory, name)))
+        extras = dict.fromkeys([
+            *_companions(directory),
+            *signatures,
+            *sorted(signed),
+            *_included(directory, include),
+        ])
+        others = _looked_at(directory, [name for name in extras if name not in own])
+    elif index is None:
+        beside = files.directory or os.curdir
+        others = _looked_at(beside, [name for name in _signatures_in(beside) if signed_file_of(name) in own])
     names = FileNames(files.entries or shards, files.is_index, files.suffixes)
-    return Package(names, files.index, index, tuple(shards), own | others)
+    return Package(names, files.index, index, tuple(shards), others | own)
 
 
 def _refuse_damage(source: str, variant: str | None) -> None:
@@ -138,9 +162,19 @@ def _companions(directory: str) -> list[str]:
         names = sorted(os.listdir(directory))
     return [
         name
-        for name in (*companions_among(names), *(name for name in names if name.endswith(_SIGNATURE)))
+        for name in companions_among(names)
         if os.path.isfile(path := os.path.join(directory, name)) and os.path.getsize(path) <= MAX_COMPANION_NBYTES
     ]
+
+
+def _sidecars(directory: str, index: Index | None) -> list[str]:
+    """Return the files with digests of blocks; one that is missing is no damage."""
+    return [name for name in (index.sidecars if index else ()) if os.path.isfile(os.path.join(directory, name))]
+
+
+def _signatures_in(directory: str) -> list[str]:
+    with as_transport_error("could not read the directory", directory):
+        return sorted(filter(is_signature, os.listdir(directory)))
 
 
 def _included(directory: str, patterns: Collection[str]) -> Iterator[str]:

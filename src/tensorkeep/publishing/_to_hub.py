@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +22,7 @@ from tensorkeep.publishing._hub_limits import heed_limits
 from tensorkeep.publishing._hub_repository import Head, HubRepository, head_or_none, sums_of, without_bars
 from tensorkeep.publishing._package import CARD, LocalFile, Package
 from tensorkeep.publishing._pushed import Push
+from tensorkeep.publishing._signatures import stale_among
 from tensorkeep.publishing._unchanged import unchanged_among
 
 _N_UPLOADS: Final = 4
@@ -87,24 +88,31 @@ def push_to_hub(new: Package, repository: HubRepository, options: HubOptions) ->
 
 
 def _changes(new: Package, head: Head, repository: HubRepository) -> _Changes:
-    kept = tuple(name for name in (CARD,) if name in new.others and name in head.files)
-    files = {name: file for name, file in new.files.items() if name not in kept}
-    same = unchanged_among(files, head.files)
-    removed = () if head.commit is None else _removed(new, head, head.commit, repository)
-    return _Changes(
-        {name: file for name, file in files.items() if name not in same}, tuple(sorted(same)), removed, kept
-    )
+    same = unchanged_among(new.files, head.files)
+    kept = tuple(name for name in (CARD,) if name in new.others and name in head.files and name not in same)
+    new.refuse_unsigned(kept, repository.url)
+    sent = {name: file for name, file in new.files.items() if name not in same and name not in kept}
+    removed = () if head.commit is None else _removed(new, head, head.commit, repository, sent)
+    return _Changes(sent, tuple(sorted(same)), removed, kept)
 
 
-def _removed(new: Package, head: Head, commit: str, repository: HubRepository) -> tuple[str, ...]:
-    """Return what goes: what saves remove of an old checkpoint, or what only the old manifest lists."""
+def _removed(
+    new: Package, head: Head, commit: str, repository: HubRepository, sent: Collection[str]
+) -> tuple[str, ...]:
+    """Return what goes: what saves remove of an old checkpoint, or what only the old manifest lists.
+
+    Signatures of what changes go with it.
+    """
     if new.names is None:
         old = _listed_by(repository.read(commit, MANIFEST)) if MANIFEST in head.files else frozenset()
     else:
         old = OldFiles.among(head.files, lambda name: repository.index_at(commit, name), new.names).obsolete(
             new.files
         )
-    return tuple(sorted(old & head.files.keys() - new.files.keys()))
+    gone = old & head.files.keys() - new.files.keys()
+    others = head.files.keys() - new.files.keys()
+    stale = stale_among(others, lambda name: repository.read(commit, name), {*gone, *sent})
+    return tuple(sorted(gone | stale))
 
 
 def _listed_by(manifest: bytes) -> frozenset[str]:

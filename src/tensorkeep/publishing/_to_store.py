@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 import msgspec
@@ -27,12 +27,14 @@ from tensorkeep.checkpoint import (
     existing_index,
     remove_objects,
 )
-from tensorkeep.errors import AccessDeniedError, SourceMissingError, UnsupportedError
+from tensorkeep.errors import AccessDeniedError, SourceMissingError, TransportError, UnsupportedError
 from tensorkeep.kinds.safetensors import open_file
-from tensorkeep.layout import Index, ShardRecord, emit_index
+from tensorkeep.layout import Index, ShardRecord, blocks_name, emit_index
+from tensorkeep.limits import MAX_SIGNATURE_NBYTES
 from tensorkeep.parallel import ProgressMeter, parallel_map
 from tensorkeep.publishing._package import CARD, LocalFile, Package
 from tensorkeep.publishing._pushed import Push
+from tensorkeep.publishing._signatures import stale_among
 from tensorkeep.transport import Body, ByteRange, RemotePath, open_source
 
 _N_UPLOADS: Final = 4
@@ -47,7 +49,7 @@ class _Plan(msgspec.Struct, frozen=True):
         old: The index in the store, or None.
         names: Name of each file of tensors here to its name there.
         unchanged: Those of them that are there already, by their names here.
-        others: Small files to send, by name.
+        others: Small files to send: name here to name there.
         kept: Small files that are left as they are there.
         index: What the new index says, by names there; None if there will be none.
         index_name: Its name.
@@ -56,7 +58,7 @@ class _Plan(msgspec.Struct, frozen=True):
     old: ExistingIndex | None
     names: dict[str, str]
     unchanged: tuple[str, ...]
-    others: dict[str, LocalFile]
+    others: dict[str, str]
     kept: tuple[str, ...]
     index: Index | None
     index_name: str | None
@@ -82,14 +84,16 @@ def push_to_store(
         plan = _plan(new, names, there)
         if not overwrite:
             _refuse_another(new, plan, there)
-    sent = {name: new.files[name] for name in new.shards if name not in plan.unchanged} | plan.others
-    removed = _obsolete(names, plan)
+    sent = {name: new.files[name] for name in (*new.shards, *plan.others) if name not in plan.unchanged}
+    targets = plan.names | plan.others
+    with directory.listing_cache() as there:
+        removed = _obsolete(names, plan, there, [targets[name] for name in sent])
     index_text = None if plan.index is None else _text_of(new, plan.index)
     if not dry_run:
         _send(new, plan, sent, directory, progress)
         _commit(plan, index_text, directory)
         _remove(removed, directory)
-    sizes = {plan.names.get(name, name): file.nbytes for name, file in sent.items()}
+    sizes = {targets[name]: file.nbytes for name, file in sent.items()}
     if plan.index_name is not None and index_text is not None:
         sizes[plan.index_name] = len(index_text)
     unchanged = tuple(sorted(plan.names[name] for name in plan.unchanged))
@@ -112,7 +116,9 @@ def _plan(new: Package, names: FileNames, directory: RemotePath) -> _Plan:
         )
     unchanged = [name for name in new.shards if index and _has(directory, targets[name], new.files[name].nbytes)]
     kept = tuple(name for name in (CARD,) if name in new.others and _has(directory, name))
-    others = {name: new.files[name] for name in new.others if name not in kept}
+    new.refuse_unsigned(kept, str(directory))
+    beside = {blocks_name(name): blocks_name(target) for name, target in targets.items()}
+    others = {name: beside.get(name, name) for name in new.others if name not in kept}
     index_name = None if index is None else old.name if old else new.index_name
     return _Plan(old, targets, tuple(unchanged), others, kept, index and index.renamed(targets), index_name)
 
@@ -165,12 +171,24 @@ def _refuse_another(new: Package, plan: _Plan, directory: RemotePath) -> None:
         raise destination_exists(directory, found)
 
 
-def _obsolete(names: FileNames, plan: _Plan) -> tuple[str, ...]:
-    old = plan.old
-    if old is None or old.index is None:
-        return ()
-    there = OldFiles.among({old.name, *old.index.files}, lambda _: old.index, names)
-    return tuple(sorted(there.obsolete({*plan.names.values(), plan.index_name or ""})))
+def _obsolete(names: FileNames, plan: _Plan, directory: RemotePath, sent: Collection[str]) -> tuple[str, ...]:
+    """Return what only the old index names, and signatures of what changes, as far as the store lists them."""
+    old, new = plan.old, {*plan.names.values(), *plan.others.values(), plan.index_name or ""}
+    gone: frozenset[str] = frozenset()
+    if old is not None and old.index is not None:
+        there = OldFiles.among({old.name, *old.index.files}, lambda _: old.index, names)
+        gone = there.obsolete(new)
+    try:
+        listed = set(directory.names() or ())
+    except TransportError:  # nothing is there, or it may not be listed
+        listed = set()
+    changed = {*gone, *sent, *filter(None, [plan.index_name])}
+    return tuple(sorted(gone | stale_among(listed - new, lambda name: _read(directory.joined(name)), changed)))
+
+
+def _read(path: RemotePath) -> bytes:
+    source = path.open()
+    return bytes(source.read(ByteRange(0, min(source.nbytes, MAX_SIGNATURE_NBYTES + 1))))
 
 
 def _text_of(new: Package, index: Index) -> bytes:
@@ -193,7 +211,7 @@ def _send(
     others = [name for name in sent if name not in plan.names]
 
     def send(name: str) -> None:
-        directory.joined(plan.names.get(name, name)).put(_body_of(sent[name]), on_written=meter.counting())
+        directory.joined((plan.names | plan.others)[name]).put(_body_of(sent[name]), on_written=meter.counting())
 
     for batch in (shards, others) if plan.index is not None else (others, shards):
         parallel_map(send, batch, n_threads=_N_UPLOADS, meter=meter)
