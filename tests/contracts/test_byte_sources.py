@@ -6,6 +6,7 @@ import io
 import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,6 +17,7 @@ from tensorkeep.digests import digest_of
 from tensorkeep.transport import (
     ByteRange,
     ByteSource,
+    DigestedRanges,
     JoinedSource,
     LocalFile,
     MemorySource,
@@ -91,7 +93,8 @@ def verifying(path: Path) -> ByteSource:
     data = path.read_bytes()
     middle = ByteRange(len(data) // 3, len(data) // 2)
     digest = digest_of(data[middle.start : middle.stop])
-    return VerifyingSource(LocalFile(str(path), backend="pread"), {"w": middle}, {"w": digest})
+    ranges = partial(DigestedRanges.of, {"w": middle}, {"w": digest})
+    return VerifyingSource(LocalFile(str(path), backend="pread"), ranges)
 
 
 class TestVerifying(FileContract):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from tensorkeep.dtypes import BY_NAME
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import IntegrityError, LimitError, TransportError
 from tensorkeep.tensors.to_device import Part, Staged, StagingOptions, fill_targets, load_staged, plan_tasks, staging
-from tensorkeep.transport import ByteRange, MemorySource, VerifyingSource
+from tensorkeep.transport import ByteRange, DigestedRanges, MemorySource, VerifyingSource
 from tests.support.tensors.late_device import LateDevice
 
 SIZES = [3_000_000, 40, 0, 2_000, 900_000, *[64] * 500, 1_500_000, 7]
@@ -142,13 +143,13 @@ def test_damage_is_found_on_the_way(place: int) -> None:
     spans = {str(n): span for n, span in enumerate(files.spans)}
     digests = {name: digest_of(files.data[0][span.start : span.stop]) for name, span in spans.items()}
     damaged = bytearray(files.data[0])
-    checked = VerifyingSource(MemorySource(bytes(damaged), name="file"), spans, digests)
+    checked = VerifyingSource(MemorySource(bytes(damaged), name="file"), partial(DigestedRanges.of, spans, digests))
     groups = [Staged(checked, 0, files.groups()[0].entries)]
     with staging(host_budget=2**20):
         assert len(load_staged([(LateDevice(), groups)])[0][0]) == len(SIZES)
 
     damaged[files.spans[place].stop - 1] ^= 1
-    checked = VerifyingSource(MemorySource(bytes(damaged), name="file"), spans, digests)
+    checked = VerifyingSource(MemorySource(bytes(damaged), name="file"), partial(DigestedRanges.of, spans, digests))
     groups = [Staged(checked, 0, files.groups()[0].entries)]
     with staging(host_budget=2**20), pytest.raises(IntegrityError, match=f"tensor `{place}`"):
         load_staged([(LateDevice(), groups)])

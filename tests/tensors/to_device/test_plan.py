@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tensorkeep.digests import digest_of
 from tensorkeep.tensors.to_device import Part, plan_tasks
-from tensorkeep.transport import ByteRange, MemorySource, VerifyingSource
+from tensorkeep.transport import ByteRange, DigestedRanges, MemorySource, VerifyingSource
 
 BUFFER_NBYTES = 2**20
 
@@ -64,7 +66,7 @@ def test_pieces_with_a_digest_stay_in_order_and_others_are_shared_out() -> None:
     data = bytes(3 * BUFFER_NBYTES)
     span = ByteRange(0, len(data))
     source = MemorySource(data, name="file")
-    checked = VerifyingSource(source, {"x": span}, {"x": digest_of(data)})
+    checked = VerifyingSource(source, partial(DigestedRanges.of, {"x": span}, {"x": digest_of(data)}))
 
     assert [len(task) for task in plan_tasks([Part(0, source, span, 1)], BUFFER_NBYTES)] == [1, 1, 1]
     assert [len(task) for task in plan_tasks([Part(0, checked, span, 1)], BUFFER_NBYTES)] == [3]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from base64 import b64decode
+from collections.abc import Iterator
 
 import msgspec
 
-from tensorkeep.digests.blocks import TREE, TreeShape, binding_of
+from tensorkeep.digests import digest_of
+from tensorkeep.digests.blocks import TREE, TreeShape
+from tensorkeep.formats.safetensors import Seal
 from tensorkeep.kinds.base import Check
 from tensorkeep.transport import BlockProof, ByteRange, exists
 
@@ -23,9 +26,11 @@ class BlocksFile(msgspec.Struct, frozen=True):
     path: str
     root: bytes
 
-    def proof(self, data_start: int, data_nbytes: int, tensor_digests: Iterable[bytes]) -> BlockProof:
+    def proof(self, data_start: int, data_nbytes: int, seal: Seal) -> BlockProof:
         """Return the digests of blocks, which are read when they are needed."""
-        return BlockProof(self.path, data_start, data_nbytes, binding=binding_of(tensor_digests), root=self.root)
+        return BlockProof(
+            self.path, data_start, data_nbytes, binding=digest_of(b64decode(seal.tensors)), root=self.root
+        )
 
     def checks(self, data_nbytes: int) -> Iterator[Check]:
         """Give the check of the file, if it is there: without it, nothing is lost but time."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from base64 import b64decode
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -41,6 +42,7 @@ from tensorkeep.transport import (
     BlockProof,
     ByteRange,
     ByteSource,
+    DigestedRanges,
     Openable,
     VerifyingSource,
     open_source,
@@ -221,8 +223,11 @@ class TensorFile(SavedTensors[ArrayT]):
         """
         return self._reader.span_of(self._header.entries[name])
 
-    def verifying(self) -> TensorFile:
+    def verifying(self, *, private: bool = False) -> TensorFile:
         """Return the same file, but compare what is read with its digest.
+
+        Args:
+            private: Whether to read into memory that no other program can change, rather than map the file.
 
         Raises:
             UnsupportedError: If the file has no digests.
@@ -234,16 +239,16 @@ class TensorFile(SavedTensors[ArrayT]):
                 path=self.path,
                 hint=f"`tensorkeep reshard {self.path} DIRECTORY` writes a copy with digests",
             )
-        spans = {name: self.span_of(name) for name in self.entries}
-        source = VerifyingSource(self.source, spans, self._digests, self._block_proof())
+        ranges = partial(_digested_ranges, self._header, self._seal)
+        source = VerifyingSource(self.source, ranges, self._block_proof(self._seal), private=private)
         reader = self._open_reader().checking(source)
         return TensorFile(self._header, reader, self._seal, self._head_digest, self._blocks, self._encrypted)
 
-    def _block_proof(self) -> BlockProof | None:
+    def _block_proof(self, seal: Seal) -> BlockProof | None:
         """Return the digests of blocks, which are read when they are needed."""
         if self._blocks is None or not self._header.data_nbytes:
             return None
-        return self._blocks.proof(self.data_start, self.nbytes, self._digests.values())
+        return self._blocks.proof(self.data_start, self.nbytes, seal)
 
     def verified(self) -> TensorFile:
         """Return the same file, `verifying` if it has digests and is not encrypted, which authenticates all reads."""
@@ -316,6 +321,13 @@ class TensorFile(SavedTensors[ArrayT]):
         return f"TensorFile({self.path!r}, {counted(len(self), 'tensor')}, {self.nbytes:,} bytes)"
 
 
+def _digested_ranges(header: Header, seal: Seal) -> DigestedRanges:
+    offsets = [entry.data_offsets for entry in header.entries.values()]
+    starts = [header.data_start + start for start, _ in offsets]
+    stops = [header.data_start + stop for _, stop in offsets]
+    return DigestedRanges(list(header.entries), starts, stops, b64decode(seal.tensors))
+
+
 def open_file(target: Openable, options: OpenOptions = _USUAL) -> TensorFile:
     """Open a safetensors file. Only the header is read, and checked, also against its digest if it has one."""
     return file_over(open_source(target, backend=options.backend), options)
@@ -345,7 +357,9 @@ def file_over(
             return _decrypted(file, options)
         refuse_plain(options.keys, source.name)
     is_proven_whole = options.proof is not None and seal is None and not options.verify
-    return file.verifying() if options.checks_reads and not is_proven_whole else file
+    if not options.checks_reads or is_proven_whole:
+        return file
+    return file.verifying(private=options.proof is not None)
 
 
 def _decrypted(stored: TensorFile, options: OpenOptions) -> TensorFile:

@@ -5,6 +5,7 @@
 - `_local`: local files, mapped or read.
 - `_stream`: seekable file objects.
 - `_blocks`: parts, read in blocks that are checked.
+- `_digested_ranges`: which ranges have which digest.
 - `_verifying`: checks bytes against their digests while they are read.
 - `_joined`: ranges of other sources, concatenated.
 """
@@ -18,6 +19,7 @@ from tensorkeep.transport.sources._base import (
     RunSource,
     reads_runs,
 )
+from tensorkeep.transport.sources._digested_ranges import DigestedRanges
 from tensorkeep.transport.sources._joined import JoinedSource
 from tensorkeep.transport.sources._local import Descriptor, LocalFile
 from tensorkeep.transport.sources._memory import MemorySource
@@ -32,6 +34,7 @@ __all__ = [
     "ByteSource",
     "CheckedRange",
     "Descriptor",
+    "DigestedRanges",
     "JoinedSource",
     "LocalFile",
     "MemorySource",

@@ -7,11 +7,9 @@ come from a file beside the data; without one, from a pass over the tensor, whic
 from __future__ import annotations
 
 import os
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from typing import Final
-
-import msgspec
 
 from tensorkeep.buffers import Buffer
 from tensorkeep.digests import Hasher, new_hasher
@@ -20,6 +18,7 @@ from tensorkeep.errors import IntegrityError, SourceMissingError
 from tensorkeep.parallel import parallel_for_each
 from tensorkeep.transport.sources._base import ByteRange, ByteSource
 from tensorkeep.transport.sources._blocks import BlockDigests, DamagedBlockError, KnownBlocks, Part, read_blocks
+from tensorkeep.transport.sources._digested_ranges import DigestedRange, DigestedRanges
 
 _LARGE_NBYTES: Final = 2**27
 """Bytes from which all cores compute one digest together."""
@@ -33,14 +32,6 @@ _READ_WHOLE_NBYTES: Final = 2**16
 """Bytes of tensors that are read whole even if a part is asked for; others are read in blocks of this size."""
 
 
-class _Checked(msgspec.Struct, frozen=True):
-    """A range with a digest."""
-
-    name: str
-    span: ByteRange
-    digest: bytes
-
-
 class VerifyingSource:
     """Another source, whose ranges with digests are checked when they are read, and a mismatch is an error.
 
@@ -51,8 +42,7 @@ class VerifyingSource:
     def __init__(
         self,
         source: ByteSource,
-        spans: Mapping[str, ByteRange],
-        digests: Mapping[str, bytes],
+        find_ranges: Callable[[], DigestedRanges],
         blocks: BlockDigests | None = None,
         *,
         private: bool = False,
@@ -60,11 +50,15 @@ class VerifyingSource:
         self.name = source.name
         self.nbytes = source.nbytes
         self._source = source
-        self._checked = [_Checked(name, span, digests[name]) for name, span in spans.items() if name in digests]
-        self._starts = [checked.span.start for checked in self._checked]
+        self._find_ranges = find_ranges
         self._blocks = blocks
         self._private = private
         self._known: dict[int, KnownBlocks] = {}
+
+    @cached_property
+    def _ranges(self) -> DigestedRanges:
+        """What is checked, found when something is read: opening a file need not wait for it."""
+        return self._find_ranges()
 
     @property
     def inner(self) -> ByteSource:
@@ -83,21 +77,14 @@ class VerifyingSource:
             return None
         buffer, begin = mapping
         with memoryview(buffer) as whole:
-            self._check(whole.cast("B"), begin, self._within(span.start, span.stop))
+            self._check(whole.cast("B"), begin, self._ranges.within(span.start, span.stop))
         return mapping
 
-    def _within(self, start: int, stop: int) -> list[_Checked]:
-        """Return the ranges with digests that lie completely inside a range."""
-        first = bisect_left(self._starts, start)
-        return [
-            checked for checked in self._checked[first : bisect_left(self._starts, stop)] if checked.span.stop <= stop
-        ]
-
-    def _check(self, data: memoryview, begin: int, checked: list[_Checked]) -> None:
+    def _check(self, data: memoryview, begin: int, checked: list[DigestedRange]) -> None:
         """Check ranges in memory whose first byte is byte `begin` of the source."""
         batches = [checked[at : at + _MAX_BATCH] for at in range(0, len(checked), _MAX_BATCH)]
 
-        def check(batch: list[_Checked]) -> None:
+        def check(batch: list[DigestedRange]) -> None:
             for one in batch:
                 self._compare(one, data[one.span.start - begin : one.span.stop - begin])
 
@@ -122,31 +109,26 @@ class VerifyingSource:
         if whole:
             self._source.read_into([(part.start, part.into) for part in whole])
         for part in whole:
-            self._check(part.into, part.start, self._within(part.start, part.stop))
+            self._check(part.into, part.start, self._ranges.within(part.start, part.stop))
         for number, cut in partial.items():
             self._read_cut(number, cut)
 
     def _divide(self, part: Part, whole: list[Part], partial: dict[int, list[Part]]) -> None:
         """Divide what is to be read into ranges with digests, which are whole, and parts of such ranges."""
-        number = self._cut_at(part.start)
+        number = self._ranges.cut_at(part.start)
         if number is not None:
-            cut, part = part.divided(self._checked[number].span.stop)
+            cut, part = part.divided(self._ranges.stops[number])
             partial.setdefault(number, []).append(cut)
-        number = self._cut_at(part.stop)
+        number = self._ranges.cut_at(part.stop)
         if number is not None and part.into:
-            part, cut = part.divided(self._checked[number].span.start)
+            part, cut = part.divided(self._ranges.starts[number])
             partial.setdefault(number, []).append(cut)
         if part.into:
             whole.append(part)
 
-    def _cut_at(self, position: int) -> int | None:
-        """Return the number of the range with a digest that has a byte on both sides of a position."""
-        number = bisect_left(self._starts, position) - 1
-        return number if number >= 0 and position < self._checked[number].span.stop else None
-
     def _read_cut(self, number: int, parts: list[Part]) -> None:
         """Read parts of one tensor, checked by the digests of their blocks."""
-        checked = self._checked[number]
+        checked = self._ranges.at(number)
         if len(checked.span) <= _READ_WHOLE_NBYTES:
             data = memoryview(self.read(checked.span)).cast("B")
             for part in parts:
@@ -159,7 +141,7 @@ class VerifyingSource:
             self._blocks = None
             self._read_blocks(checked, self._learned(number), parts)
 
-    def _read_blocks(self, checked: _Checked, blocks: BlockDigests, parts: list[Part]) -> None:
+    def _read_blocks(self, checked: DigestedRange, blocks: BlockDigests, parts: list[Part]) -> None:
         try:
             read_blocks(self._source, blocks, parts)
         except DamagedBlockError as error:
@@ -174,7 +156,7 @@ class VerifyingSource:
 
     def _learned(self, number: int) -> KnownBlocks:
         """Read a tensor once to compare it with its digest, and keep the digests of its blocks."""
-        checked = self._checked[number]
+        checked = self._ranges.at(number)
         whole, blocks = new_hasher(), BlockHasher()
         for piece in self._source.pieces(checked.span):
             private = bytes(piece)  # a mapped piece could change between one digest and the other
@@ -204,10 +186,10 @@ class VerifyingSource:
 
     def _edges(self, position: int) -> tuple[int, int]:
         """Return the half-open range that is read where a tensor is cut at a position."""
-        number = self._cut_at(position)
+        number = self._ranges.cut_at(position)
         if number is None:
             return position, position
-        span = self._checked[number].span
+        span = self._ranges.at(number).span
         blocks = self._known.get(number) or self._blocks
         if blocks is None or len(span) <= _READ_WHOLE_NBYTES:
             return span.start, span.stop
@@ -216,14 +198,14 @@ class VerifyingSource:
         stop = min(blocks.start + last * BLOCK_NBYTES, blocks.start + blocks.shape.data_nbytes)
         return blocks.start + first * BLOCK_NBYTES, stop
 
-    def _compare(self, checked: _Checked, data: memoryview) -> None:
+    def _compare(self, checked: DigestedRange, data: memoryview) -> None:
         hasher = new_hasher(parallel=len(data) >= _LARGE_NBYTES)
         hasher.update(data)
         _require_digest(hasher, checked, self.name)
 
     def in_order(self, span: ByteRange) -> CheckedRange | None:
         """Return a range to be read piece by piece, and checked at its end; None if it has no digest."""
-        within = self._within(span.start, span.stop)
+        within = self._ranges.within(span.start, span.stop)
         return CheckedRange(self._source, within[0]) if [checked.span for checked in within] == [span] else None
 
     def close(self) -> None:
@@ -234,7 +216,7 @@ class VerifyingSource:
 class CheckedRange:
     """A range that is read in order, in pieces, and whose digest is checked with the last one."""
 
-    def __init__(self, source: ByteSource, checked: _Checked) -> None:
+    def __init__(self, source: ByteSource, checked: DigestedRange) -> None:
         self._source = source
         self._checked = checked
         self._position = checked.span.start
@@ -249,7 +231,7 @@ class CheckedRange:
             _require_digest(self._hasher, self._checked, self._source.name)
 
 
-def _require_digest(hasher: Hasher, checked: _Checked, path: str) -> None:
+def _require_digest(hasher: Hasher, checked: DigestedRange, path: str) -> None:
     """Refuse bytes that do not have their digest."""
     if hasher.digest() != checked.digest:
         raise IntegrityError(
