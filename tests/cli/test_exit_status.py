@@ -28,6 +28,7 @@ MISSING: dict[str, list[str]] = {
     "reshard": ["missing", "out"],
     "join": ["whole.safetensors", "missing", "out"],
     "edit": ["missing", "--set", "key=text"],
+    "add-block-digests": ["missing"],
     "patch": ["apply", "whole.safetensors", "missing"],
     "merge average": ["whole.safetensors", "missing", "-o", "out"],
     "merge ema": ["missing", "--decay", "0.5", "-o", "out"],

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tensorkeep
+from tensorkeep.cli import main
 from tensorkeep.errors import IntegrityError, UnsupportedError
 from tests.support import soak
 from tests.support.remote.fault_server import FaultServer
@@ -314,3 +315,24 @@ def test_a_fetch_brings_the_files_and_checks_them(server: FaultServer, saved: Pa
     tensorkeep.save_checkpoint(STATE, tmp_path / "other")
     tensorkeep.fetch(server.url, tmp_path / "all", overwrite=True)
     assert tensorkeep.verify(tmp_path / "all").is_whole
+
+
+def test_reshard_and_patches_compute_them_again(copy: Path, tmp_path: Path) -> None:
+    tensorkeep.reshard(copy, tmp_path / "new", max_shard_size="3MB", drop="t1*")
+    assert len(digests_in(tmp_path / "new")) == 3
+    tensorkeep.save_checkpoint(STATE | {"t3": np.ones(9)}, tmp_path / "next", max_shard_size="5MB")
+    tensorkeep.patches.make(copy, tmp_path / "next", tmp_path / "p.safetensors")
+    tensorkeep.patches.apply(copy, tmp_path / "p.safetensors")
+
+    for path in (tmp_path / "new", copy):
+        assert tensorkeep.verify(path).is_whole
+        with tensorkeep.open(path, verify=True) as opened:
+            assert (opened["w1"][3:5] == STATE["w1"][3:5]).all()
+            assert all(shard.blocks is not None for shard in opened.shards.values())
+
+
+def test_the_command_adds_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tensorkeep.save_checkpoint(STATE, tmp_path, max_shard_size="5MB")
+    assert main(["add-block-digests", str(tmp_path)]) == 0
+    assert "2 shards with digests of blocks" in capsys.readouterr().out
+    assert len(digests_in(tmp_path)) == 2

@@ -73,6 +73,7 @@ def reshard(
     """Write a checkpoint with other shards, names or dtypes, complete or not at all, in constant memory.
 
     The kernel copies bytes from file to file, and digests come along; tensors without a digest get one on the way.
+    Digests of blocks are computed again if a source has them.
     Tensors that are cast, split or assembled are first checked against the digests that they had.
 
     Args:
@@ -274,6 +275,7 @@ def rewrite_as_one(
             options,
             layout=layout,
             index_metadata=_kept_of_index([source for _, source in opened]),
+            block_digests=any(source.index is not None and source.index.sidecars for _, source in opened),
             progress=subprogress(report, n_checked, total),
             before_commit=finish,
         )

@@ -3,7 +3,7 @@
 - `_groups`: their names, and the groups in which the help shows them.
 - `looking/`: `inspect`, `slice`, `view`.
 - `checking/`: `verify`, `diff`, `scan`. Their exit codes are answers.
-- `writing/`: `convert`, `export`, `reshard`, `join`, `edit`, `patch`.
+- `writing/`: `convert`, `export`, `reshard`, `join`, `edit`, `add-block-digests`, `patch`.
 - `merging/`: `merge average`, `merge ema` …, `lora add`, `lora extract`.
 - `transforming/`: `transform stack-experts`, `transform vocabulary` …
 - `stores/`: `list`, `prune`.

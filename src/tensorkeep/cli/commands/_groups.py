@@ -18,7 +18,7 @@ from tensorkeep.cli.commands.sharing import fetch, push, serve
 from tensorkeep.cli.commands.signing import keygen, sign
 from tensorkeep.cli.commands.stores import list_steps, prune
 from tensorkeep.cli.commands.transforming import drop_layers, sparsify, split_experts, stack_experts, vocabulary
-from tensorkeep.cli.commands.writing import convert, edit, export, join, patch, reshard
+from tensorkeep.cli.commands.writing import add_block_digests, convert, edit, export, join, patch, reshard
 
 
 class Command(NamedTuple):
@@ -48,6 +48,7 @@ GROUPS: Final[dict[str, list[Command]]] = {
         Command("reshard", reshard),
         Command("join", join),
         Command("edit", edit),
+        Command("add-block-digests", add_block_digests),
         Command("patch", patch),
     ],
     "Compute models": [

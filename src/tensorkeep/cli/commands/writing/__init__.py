@@ -5,9 +5,11 @@
 - `_reshard`: a checkpoint in other shards.
 - `_join`: several checkpoints in one.
 - `_edit`: metadata and names, in place.
+- `_add_block_digests`: digests of blocks, beside the shards.
 - `_patch`: what turns one checkpoint into another.
 """
 
+from tensorkeep.cli.commands.writing._add_block_digests import add_block_digests
 from tensorkeep.cli.commands.writing._convert import convert
 from tensorkeep.cli.commands.writing._edit import edit
 from tensorkeep.cli.commands.writing._export import export
@@ -16,6 +18,7 @@ from tensorkeep.cli.commands.writing._patch import patch
 from tensorkeep.cli.commands.writing._reshard import reshard
 
 __all__ = [
+    "add_block_digests",
     "convert",
     "edit",
     "export",
