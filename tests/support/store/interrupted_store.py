@@ -71,8 +71,8 @@ def is_tidy(root: Path, steps: list[int]) -> None:
 def killed_at_calls(folder: Path, step: int) -> dict[str, Any]:
     """Stop and kill a save before every `step`-th call, and in the middle of it."""
     template = folder / "template"
-    for step in (1, 2):
-        save(template, step)
+    for number in (1, 2):
+        save(template, number)
     counts: Counter[str] = Counter()
     for at in itertools.count(0, step):
         for torn in (False, True):
@@ -109,8 +109,8 @@ def resumed_at_calls(folder: Path, step: int) -> dict[str, Any]:
     counts: Counter[str] = Counter()
     for at in itertools.count(0, step):
         root = folder / str(at)
-        for step in (1, 2):
-            save(root, step)
+        for number in (1, 2):
+            save(root, number)
         pid = stopped(lambda: save(root, 3, keep_last=3), at, torn=False)  # noqa: B023 - called at once
         if pid is None:
             return dict(counts)
