@@ -27,7 +27,7 @@ about 1,000,000 tensors fit."""
 MAX_COMPARED_NBYTES: Final = 64 * 2**20
 """Bytes without digests read over the network to see whether a single file and the shards beside it are the same."""
 
-MAX_PATCHES: Final = 1024
+MAX_PATCHES: Final = 256
 """Patches through which a checkpoint is read. Each is a file to open, and differences to add to every tensor."""
 
 MAX_DATABASE_KEYS: Final = 1_000_000

@@ -9,7 +9,7 @@
 
 from tensorkeep.deltas._document import DOCUMENT_NAME, PatchedDocument, emit_document, parse_document
 from tensorkeep.deltas._reader import PatchedReader, through
-from tensorkeep.deltas._view import patched, require_old, view
+from tensorkeep.deltas._view import patched, view
 
 __all__ = [
     "DOCUMENT_NAME",
@@ -18,7 +18,6 @@ __all__ = [
     "emit_document",
     "parse_document",
     "patched",
-    "require_old",
     "through",
     "view",
 ]

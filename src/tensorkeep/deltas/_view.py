@@ -26,38 +26,39 @@ def patched(base: LazyTensors, patches: list[Patch]) -> TensorView:
     contents = contents_of(base)
     tensors: dict[str, LazyTensor] = dict(base.items())
     texts = texts_of(base)
+    digest = digest_of_contents(contents)
     for patch in patches:
-        require_old(patch, contents, base.path)
+        _require_old(patch, contents, digest, base.path)
         for name, change in patch.description.tensors.items():
             if change.new is None:
                 del tensors[name], contents[name]
                 continue
             tensors[name] = _changed(patch, name, change, change.new, tensors.get(name))
             contents[name] = change.new
-        if digest_of_contents(contents) != patch.description.new.digest:
-            raise FormatError(
-                "the patch contradicts itself",
-                path=patch.path,
-                found="its changes do not lead to the checkpoint that it names",
-            )
+        digest = patch.description.new.digest  # compared with what it is once, after the last patch
         texts = patch.description.new.texts or texts
         tensors = _in_order(tensors, texts, patch)
+    if digest_of_contents(contents) != digest:
+        raise FormatError(
+            "the patch contradicts itself",
+            path=patches[-1].path,
+            found="its changes do not lead to the checkpoint that it names",
+        )
     path = " and ".join([base.path, *(patch.path for patch in patches)])
     return TensorView(tensors, path=path, metadata=texts.metadata, state=state_of(texts))
 
 
-def require_old(patch: Patch, contents: Mapping[str, Content], path: str) -> None:
-    """Refuse a patch that is for another checkpoint, and name tensors that differ."""
+def _require_old(patch: Patch, contents: Mapping[str, Content], digest: str, path: str) -> None:
+    """Refuse a patch that is for another checkpoint than one with these contents, and name tensors that differ."""
     description = patch.description
     others = [name for name, change in description.tensors.items() if contents.get(name) != change.old]
-    if not others and digest_of_contents(contents) == description.old.digest:
+    if not others and digest == description.old.digest:
         return
     raise IntegrityError(
         "the patch is for another checkpoint" if patch.way == "forward" else "the patch did not make this checkpoint",
         path=path,
         expected=f"tensors with the digest {description.old.digest[:16]}…",
-        found=f"{digest_of_contents(contents)[:16]}…"
-        + (f"; {listed(f'`{name}`' for name in others)} differ" if others else ""),
+        found=f"{digest[:16]}…" + (f"; {listed(f'`{name}`' for name in others)} differ" if others else ""),
         hint=f"{patch.path} says which checkpoint it is for; patches of a chain are applied in their order",
     )
 

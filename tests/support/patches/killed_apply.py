@@ -74,6 +74,10 @@ def at_calls(folder: Path, first: int, step: int) -> dict[str, int]:
 def at_random(folder: Path, n_kills: int, seed: int) -> dict[str, int]:
     patch, chance, counts = made(folder), random.Random(seed), Counter[str]()
     model = Path(shutil.copytree(folder / "old", folder / "model"))
+    began = time.monotonic()
+    patches.apply(model, patch, durable=False)
+    patches.undo(model, patch, durable=False)
+    longest_s = 2 * (time.monotonic() - began)  # on a busy machine, later kills
     for _ in range(n_kills):
         now = side(folder, model)
         pid = os.fork()
@@ -81,7 +85,7 @@ def at_random(folder: Path, n_kills: int, seed: int) -> dict[str, int]:
             while True:
                 (patches.apply if now == "old" else patches.undo)(model, patch, durable=False)
                 now = "new" if now == "old" else "old"
-        time.sleep(chance.uniform(0, 0.08))
+        time.sleep(chance.uniform(0, longest_s))
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         counts[side(folder, model)] += 1
