@@ -222,7 +222,6 @@ REFUSED = {
     "skorch.Checkpoint",
     "skorch.TrainEndCheckpoint",
     "skorch.save_params",
-    *(name for name in CALLS if name.startswith("lightning.")),
     "tensorkeep.patches.apply",
     "tensorkeep.patches.undo",
     "tensorkeep.patches.Publisher",

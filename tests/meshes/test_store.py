@@ -9,6 +9,7 @@ import pytest
 import tensorkeep
 from tests.support.meshes import mesh_saves
 from tests.support.meshes.jax_processes import Failed, JaxProcesses, shared
+from tests.support.remote.s3_bucket import Bucket
 
 
 @pytest.fixture
@@ -26,6 +27,18 @@ def test_steps_of_two_processes_are_kept_and_restored(two: JaxProcesses, tmp_pat
         assert opened.metadata["by"] == "test"
         aligned = [tensor.span.start % 64 for tensor in opened.values() if tensor.nbytes % 64 == 0]
         assert aligned == [0] * len(aligned)
+
+
+def test_steps_of_two_processes_in_a_bucket(two: JaxProcesses) -> None:
+    with Bucket.served() as bucket:
+        root = bucket.at("run")
+        assert two.run(mesh_saves.save_steps, root, (2, 2), False) == [[1, 2, 3]] * 2
+
+        assert two.run(mesh_saves.restore_steps, root, (4, 1)) == [[3, 1, 2]] * 2
+        assert {name.partition("/")[0] for name in bucket.names("run")} == {
+            *(f"step-0000000{step}" for step in (1, 2, 3)),
+            "tensorkeep-store.json",
+        }
 
 
 def test_one_process_saves_steps_as_two_do(two: JaxProcesses, tmp_path: Path) -> None:

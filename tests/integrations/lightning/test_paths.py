@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 import torch
 
+import tensorkeep
 from tensorkeep.errors import SourceMissingError, UnsupportedError
 from tensorkeep.integrations.lightning import AsyncTensorkeepCheckpointIO, TensorkeepCheckpointIO
 from tensorkeep.torch import save_file
@@ -41,22 +43,25 @@ def test_the_directory_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @plugins
-@pytest.mark.parametrize(
-    "url",
-    [
-        "s3://bucket/a.ckpt",
-        "gs://b/a.ckpt",
-        "https://host/a.ckpt",
-        "hf://x/a.ckpt",
-        "memory://a",
-        "simplecache::s3://b/a.ckpt",
-    ],
-)
-def test_urls_are_refused(plugin: Any, url: str) -> None:
-    made = plugin()
-    for call in (made.load_checkpoint, made.remove_checkpoint, lambda path: made.save_checkpoint({"a": 1}, path)):
-        with pytest.raises(UnsupportedError, match="local paths only"):
-            call(url)
+def test_servers_that_cannot_be_written_to_are_refused(plugin: Any) -> None:
+    with pytest.raises(UnsupportedError, match="cannot be written to"):
+        plugin().save_checkpoint({"a": 1}, "https://host/a.ckpt")
+
+
+@plugins
+def test_a_run_in_a_bucket(tmp_path: Path, plugin: Any) -> None:
+    url = f"memory://{tmp_path.name}/{plugin.__name__}"
+    files = fsspec.filesystem("memory")
+    try:
+        first = fit(url, plugin())
+        resumed = fit(url, plugin(), ckpt_path=f"{url}/last.ckpt", max_epochs=first.max_epochs + 1)
+
+        assert resumed.current_epoch == first.max_epochs + 1
+        assert [name.rpartition("/")[2] for name in files.ls(url, detail=False)][-1] == "last.ckpt"
+        assert len(files.ls(url)) == 2
+        assert tensorkeep.verify(f"{url}/last.ckpt").is_whole
+    finally:
+        files.store.clear()
 
 
 def test_a_directory_is_removed(tmp_path: Path) -> None:

@@ -16,14 +16,23 @@ from tensorkeep.integrations.lightning._values import from_data
 from tensorkeep.kinds import LoadOptions
 from tensorkeep.kinds.pickles import pickle_file_of
 from tensorkeep.tensors import Prepared, Sealing, write_file, write_prepared
-from tensorkeep.transport import transaction
+from tensorkeep.transport import RemotePath, check_writable, is_remote, local_path, transaction
 
 _SLURM: Final = "hpc_ckpt_"
 """Part of the names of checkpoints that a Trainer saves when SLURM stops its job; a number follows."""
 
 
+def located(path: str | os.PathLike[str]) -> str:
+    """Return a local path, with `~` and `file://` resolved, or a URL."""
+    text = os.fspath(path)
+    return RemotePath.of(text) if is_remote(text) and not text.startswith("file://") else local_path(text)
+
+
 def create_parent(path: str) -> None:
-    """Create the directory of a file."""
+    """Create the directory of a file; a bucket has none, and may refuse to be written to."""
+    if is_remote(path):
+        check_writable(path)
+        return
     directory = os.path.dirname(path)
     if directory:
         with as_transport_error("could not create the directory of the checkpoint", directory):
@@ -38,7 +47,7 @@ def write_checkpoint(prepared: Prepared, path: str, *, durable: bool) -> None:
     checkpoints.
     """
     directory, name = os.path.split(path)
-    if not os.path.islink(path) and _SLURM not in name:
+    if is_remote(path) or (not os.path.islink(path) and _SLURM not in name):
         write_prepared(prepared, path, durable=durable)
         return
     with transaction(directory or os.curdir, name.replace(_SLURM, "slurm-"), durable=durable) as change:
@@ -68,6 +77,9 @@ def read_checkpoint(
 
 def remove_checkpoint(path: str) -> None:
     """Remove a checkpoint, if it exists."""
+    if is_remote(path):
+        RemotePath.of(path).remove()
+        return
     with as_transport_error("could not remove the checkpoint", path):
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path)

@@ -10,6 +10,7 @@ import os
 from typing import Final
 
 from tensorkeep.errors import as_transport_error
+from tensorkeep.transport import is_remote
 
 LAST: Final = "last"
 """The start of names of checkpoints that ModelCheckpoint keeps replacing, and of links in their place."""
@@ -18,7 +19,9 @@ _NEW: Final = ".tensorkeep-link"
 
 
 def links_to_last(directory: str) -> list[str]:
-    """Return the links to last checkpoints in a directory."""
+    """Return the links to last checkpoints in a directory; a bucket has no links."""
+    if is_remote(directory):
+        return []
     with os.scandir(directory or os.curdir) as entries:
         return [entry.path for entry in entries if entry.name.startswith(LAST) and entry.is_symlink()]
 

@@ -11,6 +11,7 @@ from tensorkeep.errors import StateError, UnsupportedError
 from tensorkeep.integrations.lightning._files import (
     create_parent,
     device_of,
+    located,
     read_checkpoint,
     remove_checkpoint,
     write_checkpoint,
@@ -22,7 +23,6 @@ from tensorkeep.integrations.lightning._placeholders import refuse_placeholder_s
 from tensorkeep.integrations.lightning._values import as_data
 from tensorkeep.state import Classes, classes_by_name
 from tensorkeep.tensors import Prepared, prepare
-from tensorkeep.transport import local_path
 
 if TYPE_CHECKING:
     from lightning.fabric.plugins import CheckpointIO
@@ -79,13 +79,13 @@ class TensorkeepCheckpointIO(CheckpointIO):
 
         Args:
             checkpoint: The checkpoint, as the Trainer passes it.
-            path: The path of the file; missing directories are created, and a link is replaced.
+            path: The path of the file, or its URL in a store; missing directories are created, a link is replaced.
             storage_options: Only None is supported.
 
         Raises:
             StateError: If a value is not data but a function, a module or another object. Nothing was written.
             TypeError: If there are storage options.
-            UnsupportedError: If the path is a remote URL.
+            UnsupportedError: If the path is the URL of a server that cannot be written to.
             TransportError: If the file cannot be written. An existing one is unchanged.
             TensorkeepError: If a tensor cannot be saved.
         """
@@ -101,7 +101,7 @@ class TensorkeepCheckpointIO(CheckpointIO):
         """Load a checkpoint of this plugin, or of Lightning itself.
 
         Args:
-            path: The file; its content tells its format.
+            path: The file, or its URL; its content tells its format.
             map_location: The device of tensors; None for the CPU. A dict or a function, as in torch, is used once, to
                 map the CPU, since all tensors are read there.
             weights_only: Ignored: nothing in a checkpoint is ever run.
@@ -112,7 +112,7 @@ class TensorkeepCheckpointIO(CheckpointIO):
         Raises:
             SourceMissingError: If there is no such file (also a FileNotFoundError).
             IntegrityError: If it is damaged.
-            UnsupportedError: If the path is a remote URL, a pickle holds objects that are not known to be data, there
+            UnsupportedError: If a pickle holds objects that are not known to be data, there
                 are no digests to verify, or a callback would get an object of a class that was not passed.
             UnsafeError: If a pickle names functions that serve only to do harm.
             FormatError: If the file is malformed, or a class differs from the one whose data was saved.
@@ -120,7 +120,7 @@ class TensorkeepCheckpointIO(CheckpointIO):
             TransportError: If it cannot be read.
         """
         checkpoint = self.read(path, map_location)
-        refuse_placeholder_states(checkpoint, local_path(path))
+        refuse_placeholder_states(checkpoint, located(path))
         return checkpoint
 
     def read(self, path: str | os.PathLike[str], map_location: Any = None) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class TensorkeepCheckpointIO(CheckpointIO):
             TensorkeepError: If it cannot be read; see `load_checkpoint`.
         """
         checkpoint: dict[str, Any] = read_checkpoint(
-            local_path(path),
+            located(path),
             device=device_of(map_location),
             classes=self._classes,
             verifies=self._verify,
@@ -155,7 +155,7 @@ class TensorkeepCheckpointIO(CheckpointIO):
                 ModelCheckpoint created with `save_last="link"` is redirected to the last saved checkpoint.
 
         Raises:
-            UnsupportedError: If the path is a remote URL.
+            UnsupportedError: If the path is the URL of a server that cannot be written to.
             TransportError: If it cannot be removed.
         """
         remove_checkpoint(self._without_links(path))
@@ -166,13 +166,13 @@ class TensorkeepCheckpointIO(CheckpointIO):
     def _target(self, path: str | os.PathLike[str], storage_options: Any) -> str:
         if storage_options is not None:
             raise TypeError(f"{type(self).__name__} takes no storage_options")
-        target = local_path(path)
+        target = located(path)
         create_parent(target)
         return target
 
     def _without_links(self, path: str | os.PathLike[str]) -> str:
         """Return the path of a checkpoint to remove, after redirecting links of ModelCheckpoint."""
-        removed = local_path(path)
+        removed = located(path)
         if self._newest is not None:
             redirect_links(removed, self._newest)
         return removed
@@ -237,13 +237,13 @@ class AsyncTensorkeepCheckpointIO(TensorkeepCheckpointIO):
 
         Args:
             checkpoint: The checkpoint, which may be changed as soon as this returns.
-            path: The path of the file; missing directories are created, and a link is replaced.
+            path: The path of the file, or its URL in a store; missing directories are created, a link is replaced.
             storage_options: Only None is supported.
 
         Raises:
             StateError: If a value is not data. Nothing was started.
             TypeError: If there are storage options.
-            UnsupportedError: If the path is a remote URL.
+            UnsupportedError: If the path is the URL of a server that cannot be written to.
             TransportError: If its directory cannot be created.
             BaseException: What an earlier save raised. This one was not started.
         """
@@ -284,7 +284,7 @@ class AsyncTensorkeepCheckpointIO(TensorkeepCheckpointIO):
             path: A file, a link, or a directory; see `TensorkeepCheckpointIO.remove_checkpoint`.
 
         Raises:
-            UnsupportedError: If the path is a remote URL.
+            UnsupportedError: If the path is the URL of a server that cannot be written to.
             TransportError: If there is no save to wait for, and it cannot be removed.
             BaseException: What an earlier save raised. Nothing was removed.
         """

@@ -127,3 +127,17 @@ def test_what_is_missing_or_forbidden(at) -> None:
     with pytest.raises(AccessDeniedError) as caught:
         tensorkeep.open(at("one/model.safetensors", account_key=base64.b64encode(b"wrong").decode()))
     assert KEY not in str(caught.value)
+
+
+def test_steps_of_a_run(at) -> None:
+    kept = tensorkeep.CheckpointStore(at("run"), keep_last=2)
+
+    for step in (1, 2, 3, 4):
+        kept.save(step, STATE | {"step": step, "b": np.full(7, step)}, {"valid_loss": -step})
+    kept.save(4, STATE | {"step": 4})
+
+    assert kept.steps() == [3, 4]
+    assert tensorkeep.CheckpointStore(at("run")).load()["step"] == 4
+    assert all(tensorkeep.verify(kept.path_of(step)).is_whole for step in (3, 4))
+    with pytest.raises(SourceMissingError):
+        kept.load(1)
