@@ -219,8 +219,6 @@ REFUSED = {
     "tensorkeep.remote",
     "tensorkeep.checkpoint.save_folder",
     "tensorkeep.server.Server",
-    "skorch.Checkpoint",
-    "skorch.TrainEndCheckpoint",
     "skorch.save_params",
     "tensorkeep.patches.apply",
     "tensorkeep.patches.undo",

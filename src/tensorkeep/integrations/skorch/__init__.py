@@ -7,6 +7,7 @@
 - `_training`: what else a run needs to continue: generators, callbacks, frozen parameters.
 - `_sets`: finding what a callback saved.
 - `_nets`: saving and loading nets.
+- `_steps`: saves to the URL of a directory, as steps of a store.
 - `_checkpoint`: `Checkpoint`.
 - `_train_end`: `TrainEndCheckpoint`.
 - `_resume`: `LoadInitState`.

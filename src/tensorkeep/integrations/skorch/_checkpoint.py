@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import skorch.callbacks
@@ -24,11 +25,13 @@ from tensorkeep.integrations.skorch._names import (
     FileName,
     part_of,
 )
-from tensorkeep.integrations.skorch._nets import restore_net, save_net, wait_for_others
+from tensorkeep.integrations.skorch._nets import restore_net, save_net, save_parts, wait_for_others
 from tensorkeep.integrations.skorch._parts import components
 from tensorkeep.integrations.skorch._sets import SavedNet, last_event, other_saves, read_set
+from tensorkeep.integrations.skorch._steps import is_bucket, located, read_step, save_step, store_at
 from tensorkeep.state import Classes, classes_by_name
-from tensorkeep.transport import local_path, sync_directory
+from tensorkeep.store import CheckpointStore
+from tensorkeep.transport import check_writable, sync_directory
 
 
 class Checkpoint(skorch.callbacks.Checkpoint):
@@ -51,7 +54,9 @@ class Checkpoint(skorch.callbacks.Checkpoint):
         f_history: File name for the history, as JSON; without fields.
         f_pickle: Only None is supported: loading a pickled net runs code from the file.
         fn_prefix: Prefix of all file names.
-        dirname: The directory, created if it does not exist; `~` is the user's home.
+        dirname: The directory, created if it does not exist; `~` is the user's home. At the URL of a directory in a
+            store, each save is a step of a `tensorkeep.CheckpointStore` with all parts, by the rules recorded there
+            or else the usual ones; file names are not used, and a prefix is a directory below.
         event_name: History column that records whether the net was saved in an epoch; None for no such column.
         sink: Called with a text at each save.
         load_best: Whether to load the last save when training ends.
@@ -120,8 +125,13 @@ class Checkpoint(skorch.callbacks.Checkpoint):
         super()._validate_filenames()
 
     @property
+    def _store(self) -> CheckpointStore:
+        """The store of a directory that is a URL."""
+        return store_at(self.dirname, self.fn_prefix)
+
+    @property
     def _directory(self) -> str:
-        return local_path(self.dirname)
+        return located(self.dirname)
 
     def initialize(self) -> Checkpoint:
         """Create the directory.
@@ -130,10 +140,13 @@ class Checkpoint(skorch.callbacks.Checkpoint):
             The callback.
 
         Raises:
-            UnsupportedError: If a pickle is asked for, or the directory is a URL.
+            UnsupportedError: If a pickle is asked for, or `dirname` is a URL that cannot be written to.
             TransportError: If the directory cannot be created.
         """
         self._validate_filenames()
+        if is_bucket(self.dirname):
+            check_writable(self._directory)
+            return self
         directory = os.path.abspath(self._directory)
         with as_transport_error("could not create the directory", directory):
             missing = list(_missing(directory))
@@ -183,6 +196,9 @@ class Checkpoint(skorch.callbacks.Checkpoint):
             StateError: If a value in the net is not data.
             TransportError: If the files cannot be written. They are then as they were.
         """
+        if is_bucket(self.dirname):
+            save_parts(net, {CHECKPOINT}, partial(save_step, self._store), saver=self)
+            return
         targets = {part: _path(name, net, net.history, -1) for part, name in self.file_names(net).items()}
         save_net(net, targets, saver=self, durable=self.durable)
 
@@ -231,17 +247,18 @@ class Checkpoint(skorch.callbacks.Checkpoint):
         """
         saved = self.read(net, without, classes)
         if saved is None:
-            names = [name for name in self.file_names(net).values() if isinstance(name, FileName)]
+            names = [name.shown for name in self.file_names(net).values() if isinstance(name, FileName)]
             raise SourceMissingError(
                 "nothing was saved there yet",
-                path=names[0].shown if names else None,
+                path=self._directory if is_bucket(self.dirname) else next(iter(names), None),
                 found=", ".join(self.other_saves()) or None,
             )
         return saved
 
     def other_saves(self) -> list[str]:
         """Return files of nets in this callback's directory that have other names than its own."""
-        return other_saves(self._directory, self.fn_prefix) if self._directory else []
+        is_local = self._directory and not is_bucket(self.dirname)
+        return other_saves(self._directory, self.fn_prefix) if is_local else []
 
     def read(self, net: Any, without: Collection[str] = (), classes: Classes = ()) -> SavedNet | None:
         """Read the last save of this callback, or of skorch's own with the same arguments.
@@ -260,13 +277,15 @@ class Checkpoint(skorch.callbacks.Checkpoint):
             TensorkeepError: If a file cannot be read.
         """
         wait_for_others(net)
+        known = {**classes_by_name(self.classes), **classes_by_name(classes)}
+        if is_bucket(self.dirname):
+            return read_step(self._store, without, known)
         names = {part: name for part, name in self.file_names(net).items() if part not in without}
         older = {
             part: name.older() if isinstance(name, FileName) and name.is_default and part != HISTORY else name
             for part, given in self._given(net, as_skorch=True).items()
             if part not in without and (name := self._file_name(part, given)) is not None
         }
-        known = {**classes_by_name(self.classes), **classes_by_name(classes)}
         return read_set(names, older, net, self.event_name, known)
 
     def _given(self, net: Any, *, as_skorch: bool = False) -> dict[str, Target]:

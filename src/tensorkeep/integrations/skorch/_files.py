@@ -72,7 +72,7 @@ class SavedFile(msgspec.Struct, frozen=True):
 
 
 def write_files(
-    states: Mapping[str, Any], targets: Mapping[str, Target], history: list[Any], *, durable: bool
+    states: Mapping[str, Any], history: list[Any], *, targets: Mapping[str, Target], durable: bool
 ) -> None:
     """Write parts to their files, all of them or none.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any, Final
 
 from skorch.exceptions import NotInitializedError
@@ -44,20 +45,27 @@ def wait_for_others(net: Any) -> None:
 
 def save_net(net: Any, targets: Mapping[str, Target], *, saver: Any = None, durable: bool = True) -> None:
     """Write parts of a net to their files, all of them or none; of several processes, the main one writes."""
+    save_parts(net, targets, partial(write_files, targets=targets, durable=durable), saver=saver)
+
+
+def save_parts(
+    net: Any, parts: Collection[str], write: Callable[[Mapping[str, Any], list[Any]], object], *, saver: Any = None
+) -> None:
+    """Pass the states of parts of a net, and its history, to a function; of several processes, in the main one."""
     wait_for_others(net)
     if not _is_main(net):
         return
-    is_whole = CHECKPOINT in targets
-    named = [part for part in targets if part not in _NO_COMPONENTS]
+    is_whole = CHECKPOINT in parts
+    named = [part for part in parts if part not in _NO_COMPONENTS]
     states = states_of(net, dict.fromkeys([*(components(net) if is_whole else ()), *named]))
     history = net.history.to_list()
-    if is_whole or HISTORY in targets:
+    if is_whole or HISTORY in parts:
         states[HISTORY] = history
-    if is_whole or TRAINING in targets:
+    if is_whole or TRAINING in parts:
         states[TRAINING] = capture_training(net, saver)
     if is_whole:
         states[CHECKPOINT] = dict(states)
-    write_files(states, targets, history, durable=durable)
+    write(states, history)
 
 
 def restore_net(net: Any, saved: SavedNet, *, strict: bool, training: bool) -> Resumption | None:

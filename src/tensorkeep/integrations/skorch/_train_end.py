@@ -32,7 +32,7 @@ class TrainEndCheckpoint(skorch.callbacks.TrainEndCheckpoint):
         f_history: File name for the history, as JSON; without fields.
         f_pickle: Only None is supported: loading a pickled net runs code from the file.
         fn_prefix: Prefix of all file names.
-        dirname: The directory, created if it does not exist; `~` is the user's home.
+        dirname: The directory, created if it does not exist, or its URL in a store; see `Checkpoint`.
         use_safetensors: Ignored: files are always safetensors.
         sink: Called with a text at the save.
         f_training: File name for the rest of what a run needs to continue.
@@ -85,7 +85,7 @@ class TrainEndCheckpoint(skorch.callbacks.TrainEndCheckpoint):
             The callback.
 
         Raises:
-            UnsupportedError: If the directory is a URL.
+            UnsupportedError: If `dirname` is a URL that cannot be written to.
             TransportError: If the directory cannot be created.
         """
         self.checkpoint_ = self.as_checkpoint()
