@@ -168,11 +168,13 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "skorch.TrainEndCheckpoint": lambda url: net(skorch.TrainEndCheckpoint(dirname=url)).fit(X, Y),
     "skorch.save_params": lambda url: skorch.save_params(net().initialize(), f_params=f"{url}.safetensors"),
     "skorch.load_params": lambda url: skorch.load_params(net().initialize(), f_params=f"{url}.safetensors"),
-    "lightning.TensorkeepCheckpointIO.save_checkpoint": lambda url: plugin().save_checkpoint(STATE, url),
+    "lightning.TensorkeepCheckpointIO.save_checkpoint": lambda url: plugin().save_checkpoint(STATE, f"{url}.ckpt"),
     "lightning.TensorkeepCheckpointIO.load_checkpoint": lambda url: plugin().load_checkpoint(url),
     "lightning.TensorkeepCheckpointIO.read": lambda url: plugin().read(url),
     "lightning.TensorkeepCheckpointIO.remove_checkpoint": lambda url: plugin().remove_checkpoint(url),
-    "lightning.AsyncTensorkeepCheckpointIO.save_checkpoint": lambda url: in_background().save_checkpoint(STATE, url),
+    "lightning.AsyncTensorkeepCheckpointIO.save_checkpoint": lambda url: in_background().save_checkpoint(
+        STATE, f"{url}.ckpt"
+    ),
     "lightning.AsyncTensorkeepCheckpointIO.read": lambda url: in_background().read(url),
     "lightning.AsyncTensorkeepCheckpointIO.remove_checkpoint": lambda url: in_background().remove_checkpoint(url),
     "lightning.load_from_checkpoint": lambda url: lightning.load_from_checkpoint(dict, url),

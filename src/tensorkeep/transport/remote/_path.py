@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -224,6 +224,11 @@ class RemotePath(str):
         """Remove the object if it exists."""
         store, path = self._writable()
         store.remove(path)
+
+    def remove_all(self, names: Iterable[str]) -> None:
+        """Remove objects in this directory, in as few requests as the store allows."""
+        store, _ = self._writable()
+        store.remove_all([self.joined(name)._writable()[1] for name in names])
 
     def _place(self, *, writes: bool = False) -> tuple[RemoteStore, str]:
         """Return the store and the path in it."""

@@ -138,6 +138,11 @@ class FsspecStore:
         with suppress(FileNotFoundError), _translating(self._name_of(path), doing="removed"):
             self._files.rm_file(path)
 
+    def remove_all(self, paths: list[str]) -> None:
+        """Remove files; see `WritableStore.remove_all`."""
+        for path in paths:
+            self.remove(path)
+
     def _name_of(self, path: str) -> str:
         return shown_url(f"{self._scheme}://{path.lstrip('/')}")
 

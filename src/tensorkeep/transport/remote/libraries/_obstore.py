@@ -154,6 +154,12 @@ class ObstoreStore:
         with suppress(FileNotFoundError), _translating(self.at(path).name, doing="removed"):
             obstore.delete(self.store, path)
 
+    def remove_all(self, paths: list[str]) -> None:
+        """Remove objects; see `WritableStore.remove_all`."""
+        obstore = self._to_write(paths[0])
+        with _translating(self.at(paths[0]).name, doing="removed"):
+            obstore.delete(self.store, paths)
+
     def _to_write(self, path: str) -> Any:
         if not self._lists:
             raise read_only(self.at(path).name, "web servers")

@@ -197,6 +197,9 @@ class WritableStore(RemoteStore, Protocol):
     def remove(self, path: str) -> None:
         """Remove an object if it exists."""
 
+    def remove_all(self, paths: list[str]) -> None:
+        """Remove objects; where one is missing, the others may be left."""
+
 
 def changed(name: str, expected: Version, found: Version | None = None) -> SourceChangedError:
     """Return the error for an object that was replaced."""
