@@ -159,7 +159,7 @@ def test_a_removal_that_a_dead_process_began_is_finished_an_hour_later(
     for step in (1, 2):
         kept.save(step, state(step))
     dying = tensorkeep.remote(f"s3://models/{tmp_path.name}", endpoint=stopping, pause_s=0.001, **KEYS, **DEAD)
-    Stops.n_left = 2
+    Stops.n_left, Stops.does_the_last = 2, False
     with pytest.raises(TransportError):
         CheckpointStore(dying).remove(1)
 
