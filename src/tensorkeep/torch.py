@@ -40,7 +40,7 @@ with PausedCollector():  # a collection during the import would walk all objects
     )
     from tensorkeep.compat.torch_sharing import storage_ptr, storage_size
     from tensorkeep.compat.wording import check_backend, check_device, check_names, check_path, check_tensors
-    from tensorkeep.kinds import LoadOptions, OpenOptions
+    from tensorkeep.kinds import LoadOptions, OpenOptions, by_environment
     from tensorkeep.kinds.safetensors import open_file
     from tensorkeep.on_demand import find_on_demand
     from tensorkeep.tensors import near_others
@@ -232,7 +232,7 @@ def load_file(
     if device_map is None:
         return files.read(filename, "torch", device, backend=backend)
     options = OpenOptions(framework="torch", backend=check_backend(backend), check=False)
-    with open_file(check_path(filename), options) as file:
+    with open_file(check_path(filename), by_environment(options, filename)) as file:
         return file.load_on_devices(LoadOptions(device_map=device_map))
 
 

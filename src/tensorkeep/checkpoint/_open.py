@@ -129,7 +129,7 @@ def open_checkpoint(
         trust: Whose signatures count: a `Policy`, the path of one or of a public key. Then only what they signed is
             opened: the index and headers are compared with the signature now, and tensors when they are read. Files
             without digests are read whole; on a server, they are refused. None takes the policy that the environment
-            variable `TENSORKEEP_TRUST` names, if there is one.
+            variable `TENSORKEEP_TRUST` names, if there is one; False takes none.
         key: The key of an encrypted checkpoint, the path of a file with it, or several of these; what is not
             encrypted is then refused. None uses keys from the environment; without any, what is encrypted is listed,
             and reading it raises EncryptedError.

@@ -20,7 +20,7 @@ from tensorkeep.compat.wording import (
     check_path,
 )
 from tensorkeep.errors import SelectionError, TensorkeepError, TensorNotFoundError
-from tensorkeep.kinds import OpenOptions
+from tensorkeep.kinds import OpenOptions, by_environment
 from tensorkeep.kinds.safetensors import TensorFile, open_file
 from tensorkeep.tensors import LazyTensor
 from tensorkeep.transport import Openable
@@ -113,7 +113,7 @@ class safe_open(Generic[ArrayT]):  # noqa: N801 - the reference's name
         options = OpenOptions(
             framework=self._library.name, device=self._device, backend=check_backend(backend), check=False
         )
-        self._file: TensorFile | None = open_file(target, options)
+        self._file: TensorFile | None = open_file(target, by_environment(options, target))
 
     def __enter__(self) -> Self:
         return self

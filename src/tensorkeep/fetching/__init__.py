@@ -5,6 +5,7 @@
 - `_journal`: the record of what has been downloaded. Pure.
 - `_companions`: the small files that belong to a model. Pure.
 - `_plan`: which files a URL refers to.
+- `_trusted`: what a policy demands of a fetch.
 - `_staging`: the directory that receives them.
 - `_unchanged`: files that are already at the destination.
 - `_check`: compares what was downloaded with what was expected.

@@ -9,6 +9,10 @@ from typing import Final
 MAX_COMPANION_NBYTES: Final = 2**26
 """Largest companion, in bytes; the largest tokenizers have 35 MB."""
 
+SIGNATURE_SUFFIX: Final = ".sig"
+USUAL_SIGNATURE: Final = "model" + SIGNATURE_SUFFIX
+"""Signature to request from a server that does not list its files."""
+
 USUAL_COMPANIONS: Final = (
     "config.json",
     "generation_config.json",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -29,8 +29,16 @@ from tensorkeep.fetching._staging import Staging, journal_of
 from tensorkeep.fetching._unchanged import begins_with, is_unchanged, note_origin
 from tensorkeep.fetching._version_id import VersionId
 from tensorkeep.fetching._waiting import patiently
+from tensorkeep.kinds import policy_for
+from tensorkeep.on_demand import imported
 from tensorkeep.parallel import ProgressMeter, parallel_map
 from tensorkeep.transport import RemotePath, RemoteSource, is_remote, refuse_url
+
+if TYPE_CHECKING:
+    from tensorkeep.trust import Trust
+
+_TRUSTED: Final = "tensorkeep.fetching._trusted:trusted_plan"
+"""Imported by name: most who fetch ask for no signature."""
 
 _HEAD_NBYTES: Final = 2**14
 """Bytes of the first request for each file; most companions fit in it."""
@@ -45,6 +53,7 @@ def fetch(
     durable: bool = True,
     overwrite: bool = False,
     wait_s: float = 3600.0,
+    trust: Trust | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> str:
     """Download a checkpoint from a server or a store, completely or not at all.
@@ -71,6 +80,8 @@ def fetch(
         durable: Whether to wait until everything is on the disk (fsync), so that even a power cut loses nothing.
         overwrite: Whether to replace a checkpoint at the destination that was not fetched from this URL, or was
             changed since.
+        trust: Whose signatures count: a `Policy`, the path of one or of a public key; see `open`. Then everything
+            that is fetched must be what they signed, and companions that nobody signed stay on the server.
         wait_s: Seconds to wait for another process that fetches the same to the same place.
         progress: Called with the bytes done and the bytes in total, by one thread at a time; while another process
             is waited for, with its bytes. If it raises, the fetch ends with that error.
@@ -83,6 +94,7 @@ def fetch(
         IntegrityError: If the download differs from what was saved. Nothing was replaced, and the next fetch
             downloads the damaged parts again.
         FormatError: If a file is not a checkpoint, an index or a manifest.
+        TrustError: If it is not proven that this is what was signed, or the policy does not allow the format.
         SourceChangedError: If the checkpoint was replaced during the download.
         UnsupportedError: If `url` is not a URL, a directory has several checkpoints, a file's format is not
             supported, or the destination has a checkpoint that would be opened instead of this one.
@@ -103,7 +115,10 @@ def fetch(
     given = _refuse_paths(url)
     refuse_url(os.fsdecode(destination))
     path = RemotePath.of(given).read_by(head_nbytes=_HEAD_NBYTES, cache_dir=None)
+    policy = policy_for(trust, path)
     plan = plan_fetch(path, variant=variant, companions=companions)
+    if policy is not None:
+        plan = imported(_TRUSTED)(plan, policy, path)
     place = destination_of(destination, plan)
     sources = _opened(plan)
     plan = msgspec.structs.replace(plan, files=tuple(file for file in plan.files if file.name in sources))
@@ -257,7 +272,7 @@ class _Fetch:
         elif not self._plan.source.opens_alone:
             path = staging.path_of(self._plan.source.names[0])
         try:
-            open_checkpoint(path, dangerous="record").close()
+            open_checkpoint(path, dangerous="record", trust=False).close()
             if not self._plan.source.opens_alone:
                 self._check_parts(path, staging)
         except TransportError:
@@ -267,7 +282,7 @@ class _Fetch:
 
     def _check_parts(self, path: str, staging: Staging) -> None:
         """Verify files that need each other."""
-        findings = [finding for finding in verify(path).findings if finding.is_damage]
+        findings = [finding for finding in verify(path, trust=False).findings if finding.is_damage]
         for name in self._sources if findings else ():
             staging.forget(name, None)
         if findings:

@@ -9,7 +9,7 @@ import msgspec
 
 from tensorkeep.digests import digest_of
 from tensorkeep.errors import LimitError, RefusedError, SourceMissingError, UnsupportedError
-from tensorkeep.fetching._companions import USUAL_COMPANIONS, companions_among
+from tensorkeep.fetching._companions import SIGNATURE_SUFFIX, USUAL_COMPANIONS, USUAL_SIGNATURE, companions_among
 from tensorkeep.kinds import Files, Place
 from tensorkeep.kinds.registry import find_kind
 from tensorkeep.layout import MANIFEST, FileRecord, ShardRecord, blocks_name, parse_index, parse_manifest
@@ -76,6 +76,7 @@ class Plan(msgspec.Struct, frozen=True):
         files: All files.
         index: Name of the index, or None.
         entry: Name of the file or index that the URL refers to; None for a directory.
+        format: The name by which policies know what it is.
     """
 
     source: Files | None
@@ -85,6 +86,7 @@ class Plan(msgspec.Struct, frozen=True):
     files: tuple[Wanted, ...]
     index: str | None = None
     entry: str | None = None
+    format: str = "safetensors"
 
     @property
     def is_one_file(self) -> bool:
@@ -122,7 +124,8 @@ def plan_fetch(path: RemotePath, *, variant: str | None, companions: bool) -> Pl
         if variant is None and (folder := _of_folder(given)) is not None:
             return _refuse_strange_names(folder)
         plan = _of_files(given, variant)
-        files = (*plan.files, *(_companions(given, plan) if companions else ()))
+        others = [*_signatures(given), *(_companions(given, plan) if companions else ())]
+        files = (*plan.files, *others)
         return _refuse_strange_names(msgspec.structs.replace(plan, files=files))
 
 
@@ -144,7 +147,8 @@ def _of_folder(directory: RemotePath) -> Plan | None:
         )
         for name, record in records.items()
     )
-    return Plan(None, str(directory), directory.fingerprint, "folder", (*files, manifest))
+    others = _signatures(directory)
+    return Plan(None, str(directory), directory.fingerprint, "folder", (*files, manifest, *others))
 
 
 def _of_files(path: RemotePath, variant: str | None) -> Plan:
@@ -157,7 +161,7 @@ def _of_files(path: RemotePath, variant: str | None) -> Plan:
     if source.index is None:
         role: Literal["tensors", "part"] = "tensors" if source.opens_alone else "part"
         files = tuple(Wanted(name, directory.joined(name), role=role) for name in source.names)
-        return Plan(source, str(path), path.fingerprint, source.stem, files)
+        return Plan(source, str(path), path.fingerprint, source.stem, files, format=found.format)
     place = directory.joined(source.index)
     text = _read(place)
     known = parse_index(text, str(place))
@@ -169,7 +173,7 @@ def _of_files(path: RemotePath, variant: str | None) -> Plan:
         if record.blocks is not None and (name := blocks_name(file))
     )
     files = (*shards, *blocks, Wanted(source.index, place, _promise_of(text)))
-    return Plan(source, str(path), path.fingerprint, source.stem, files, source.index)
+    return Plan(source, str(path), path.fingerprint, source.stem, files, source.index, format=found.format)
 
 
 def _read(path: RemotePath) -> bytes:
@@ -181,6 +185,17 @@ def _read(path: RemotePath) -> bytes:
 
 def _promise_of(text: bytes) -> Promise:
     return Promise(len(text), blake3=digest_of(text).hex())
+
+
+def _signatures(directory: RemotePath) -> list[Wanted]:
+    """Plan to download the signatures of a directory, so that it can be verified where it arrives."""
+    try:
+        listed = directory.names()
+    except SourceMissingError:
+        return []
+    names = [USUAL_SIGNATURE] if listed is None else [name for name in listed if name.endswith(SIGNATURE_SUFFIX)]
+    role: Literal["listed", "guessed"] = "guessed" if listed is None else "listed"
+    return [Wanted(name, directory.joined(name), role=role) for name in names if is_plain_name(name)]
 
 
 def _companions(directory: RemotePath, plan: Plan) -> list[Wanted]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain, islice
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 from torch import nn
 
 from tensorkeep.checkpoint import open_checkpoint
+from tensorkeep.errors import UnsupportedError
 from tensorkeep.models._apply import apply_plan
 from tensorkeep.models._coverage import Coverage, coverage_of, nbytes_of
 from tensorkeep.models._hooks import names_after_hooks
@@ -20,6 +21,9 @@ from tensorkeep.models._plan import Plan, Target, make_plan, target_of
 from tensorkeep.models._ties import TieConflict, equal_stored, tie_conflicts, tie_error
 from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView
 from tensorkeep.transport import Openable
+
+if TYPE_CHECKING:
+    from tensorkeep.trust import Trust
 
 Loadable: TypeAlias = "Openable | Mapping[str, LazyTensor]"
 Renaming: TypeAlias = Mapping[str, str] | Callable[[str], str]
@@ -75,6 +79,7 @@ def load_into(
     device_map: Mapping[str, Any] | None = None,
     assign: bool = False,
     report: bool = False,
+    trust: Trust | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> LoadReport:
     """Load a checkpoint into a model, in the memory that the model already has.
@@ -112,6 +117,8 @@ def load_into(
             is given. If the file is mapped, nothing is read until it is used. Required for a model on device meta,
             whose parameters are replaced by new objects.
         report: Whether the result has a `coverage`, which says where each tensor went.
+        trust: Whose signatures count: a `Policy`, the path of one or of a public key; see `tensorkeep.open`. If what
+            is read is not what was signed, the error leaves a model that must not be used.
         progress: Called every few MiB with the bytes loaded so far and the total.
 
     Returns:
@@ -123,9 +130,10 @@ def load_into(
         DtypeError: If a tensor cannot be cast to the model's dtype, such as a complex one to a real one; or `dtype`
             is not a floating-point dtype of torch.
         DeviceError: If `device_map` has no device for a parameter or buffer; the message lists them.
+        TrustError: If it is not proven that this is what was signed.
         UnsupportedError: If a parameter is on device meta and `assign` is False, `device` is meta or not available,
             or a parameter cannot be written to (sparse, a wrapper of others, lazy, or a copy that the model's own
-            state dict makes).
+            state dict makes); or `trust` is given with what is open already.
         RefusedError: If renaming gives two tensors one name.
         TensorNotFoundError: If no name has the prefix, or a name in `key_map` is not in the checkpoint.
         SourceMissingError: If there is no such checkpoint, or a shard is missing.
@@ -139,7 +147,7 @@ def load_into(
         >>> load_into(model, "model.safetensors", strict=False).n_tensors
         1
     """
-    with opened(target) as tensors:
+    with opened(target, trust) as tensors:
         goal = target_of(dtype, device, device_map, model=model, assign=assign)
         fit = fitted(model, tensors, goal, key_map=key_map, strip_prefix=strip_prefix, add_prefix=add_prefix)
         plan = fit.plan
@@ -213,8 +221,10 @@ def fitted(
 
 
 @contextmanager
-def opened(target: Loadable) -> Iterator[LazyTensors]:
+def opened(target: Loadable, trust: Trust | None = None) -> Iterator[LazyTensors]:
     """Open a target that is not open yet, and close it at the end of the block."""
+    if trust is not None and isinstance(target, LazyTensors | Mapping):
+        raise UnsupportedError("`trust` is for what is not open yet", hint="Give it to tensorkeep.open")
     if isinstance(target, LazyTensors):
         yield target
     elif isinstance(target, Mapping):
@@ -223,7 +233,7 @@ def opened(target: Loadable) -> Iterator[LazyTensors]:
                 raise TypeError(f"`{name}` is a {type(lazy).__name__}, not a lazy tensor: use model.load_state_dict")
         yield TensorView(target, path="<tensors>")
     else:
-        with open_checkpoint(target, framework="torch") as tensors:
+        with open_checkpoint(target, framework="torch", trust=trust) as tensors:
             yield tensors
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -120,7 +120,7 @@ class Policy(msgspec.Struct, frozen=True):
     rules: tuple[Rule, ...]
 
     @classmethod
-    def of(cls, value: Trust) -> Policy:
+    def of(cls, value: Policy | str | os.PathLike[str]) -> Policy:
         """Return a policy, or read one.
 
         Args:
@@ -153,11 +153,11 @@ class Policy(msgspec.Struct, frozen=True):
         raise TrustError("no rule of the policy is about this place", path=path, found=place)
 
 
-Trust = Policy | str | os.PathLike[str]
-"""What the argument `trust` may be."""
+Trust = Policy | str | os.PathLike[str] | Literal[False]
+"""What the argument `trust` may be; False is no policy, even if the environment names one."""
 
 
-def policy_outside(trust: Trust, path: str | None) -> Policy:
+def policy_outside(trust: Policy | str | os.PathLike[str], path: str | None) -> Policy:
     """Return a policy, unless it would be read from the directory of the checkpoint at a path."""
     if not isinstance(trust, Policy) and path is not None:
         _refuse_inside(os.fsdecode(trust), path)

@@ -19,7 +19,7 @@ from tensorkeep.kinds.folder import read_manifest
 from tensorkeep.kinds.safetensors import TensorFile, open_file
 from tensorkeep.layout import MANIFEST, FileRecord, emit_manifest
 from tensorkeep.paths import is_inside
-from tensorkeep.transport import publish, publish_directory
+from tensorkeep.transport import dependents_of, publish, publish_directory
 
 _MARK: Final = ".tensorkeep-"
 """Part of the names that running and killed saves of ours leave in a directory."""
@@ -39,7 +39,7 @@ def save_folder(path: str | os.PathLike[str], *, durable: bool = True) -> Iterat
     """
     with publish_directory(path, durable=durable) as staging:
         yield staging
-        names = [name for name in _names_in(staging) if name != MANIFEST]
+        names = [name for name in _names_in(staging) if name != MANIFEST and not _is_signature(name)]
         _refuse_unportable(names, path)
         files = {name: _record(_at(staging, name)) for name in names}
         with publish(os.path.join(staging, MANIFEST), durable=durable) as sink:
@@ -52,6 +52,11 @@ def _names_in(folder: str) -> Iterator[str]:
     return (
         name for name in _all_names_in(folder) if os.path.isfile(at := _at(folder, name)) and not os.path.islink(at)
     )
+
+
+def _is_signature(name: str) -> bool:
+    """Say whether a file is a signature, which names the manifest and so cannot be in it."""
+    return name.endswith(".sig") and "/" not in name
 
 
 def _all_names_in(folder: str) -> Iterator[str]:
@@ -101,6 +106,7 @@ def _keep_others(old: str, staging: str) -> None:
     listed: set[str] = set()
     with suppress(TensorkeepError):
         listed.update((*read_manifest(old), MANIFEST))
+    listed.update(dependents_of(old, _names_in(staging)))
     for name in _all_names_in(old):
         if name not in listed and _MARK not in name and not os.path.lexists(target := _at(staging, name)):
             with suppress(FileNotFoundError):  # removed in this instant

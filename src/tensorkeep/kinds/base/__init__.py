@@ -30,7 +30,7 @@ from tensorkeep.kinds.base._opened import Opened
 from tensorkeep.kinds.base._options import LoadOptions, OpenOptions
 from tensorkeep.kinds.base._place import Place
 from tensorkeep.kinds.base._shared_bytes import SharedBytesFile
-from tensorkeep.kinds.base._trusting import policy_for
+from tensorkeep.kinds.base._trusting import by_environment, policy_for
 from tensorkeep.kinds.base._weight_map import refuse_disagreement, refuse_missing_shards
 
 __all__ = [
@@ -54,6 +54,7 @@ __all__ = [
     "StoredView",
     "TensorLeaf",
     "Verification",
+    "by_environment",
     "combined",
     "file_kind",
     "find_indexed",

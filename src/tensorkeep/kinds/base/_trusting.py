@@ -6,7 +6,12 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
+from tensorkeep.errors import UnsupportedError
+from tensorkeep.kinds.base._options import OpenOptions
 from tensorkeep.on_demand import imported
+from tensorkeep.transport import Openable
 
 if TYPE_CHECKING:
     from tensorkeep.trust import Policy, Trust
@@ -16,9 +21,23 @@ _VARIABLE: Final = "TENSORKEEP_TRUST"
 
 
 def policy_for(trust: Trust | None, path: str | os.PathLike[str] | None) -> Policy | None:
-    """Return the given policy, or else the one that the environment names; None without either."""
+    """Return the given policy, or else the one that the environment names; None for False, or without either."""
     chosen = trust if trust is not None else os.environ.get(_VARIABLE) or None
-    if chosen is None:
+    if chosen is None or chosen is False:
         return None
     read: Callable[[Any, str | None], Policy] = imported("tensorkeep.trust:policy_outside")
     return read(chosen, None if path is None else os.fspath(path))
+
+
+def by_environment(options: OpenOptions, target: Openable) -> OpenOptions:
+    """Return options for a safetensors file under the policy of the environment, if there is one."""
+    path = os.fspath(target) if isinstance(target, str | os.PathLike) else None
+    policy = policy_for(None, path)
+    if policy is None:
+        return options
+    if path is None:
+        raise UnsupportedError("bytes have no signature beside them", hint=f"{_VARIABLE} demands one")
+    rule = policy.rule_for(path)
+    rule.refuse_format("safetensors", path)
+    proof = imported("tensorkeep.trust:prove")(rule, path)
+    return msgspec.structs.replace(options, check=True, verify=options.verify or rule.digests, proof=proof)

@@ -29,7 +29,7 @@ from tensorkeep.formats.safetensors import (
     read_head,
     read_seal,
 )
-from tensorkeep.kinds.base import Checks, LoadOptions, OpenOptions
+from tensorkeep.kinds.base import Checks, LoadOptions, OpenOptions, by_environment
 from tensorkeep.kinds.safetensors._aliases import names_of, sharing_of
 from tensorkeep.kinds.safetensors._blocks import BlocksFile
 from tensorkeep.kinds.safetensors._digests import digest_checks
@@ -384,5 +384,5 @@ def load(
 ) -> dict[str, Any]:
     """Read all tensors of one file like any reader of the format, without looking at its digests."""
     options = OpenOptions(framework=framework, device=device, backend=backend, check=False)
-    with open_file(target, options) as file:
+    with open_file(target, by_environment(options, target)) as file:
         return file.load_shared(framework=framework, device=device)

@@ -30,11 +30,13 @@ Two simpler cases: a single file is staged and renamed (`_file`), and a whole di
 - `_recovery`: a committed transaction that a dead process left unfinished.
 - `_transaction`: a set of files that changes at once.
 - `_directory`: a whole directory that appears at once.
+- `_dependents`: signatures, which go when what they name changes.
 - `_removal`: directories that are removed safely: the name first, then the files.
 - `_sparse_file`: a file that several threads fill in any order.
 - `_spool`: a temporary file, for bytes that are made once and sent perhaps several times.
 """
 
+from tensorkeep.transport.atomic._dependents import dependents_of
 from tensorkeep.transport.atomic._directory import publish_directory, recover_directories
 from tensorkeep.transport.atomic._file import publish, sweep_leftovers
 from tensorkeep.transport.atomic._lock import DirectoryLock, take_lock
@@ -57,6 +59,7 @@ __all__ = [
     "Transaction",
     "delete_directory",
     "delete_moved_aside",
+    "dependents_of",
     "enter_working_directory",
     "finish_pending_commit",
     "has_commit",

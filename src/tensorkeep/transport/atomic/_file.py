@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from typing import Final, Self
 
 from tensorkeep.errors import SourceMissingError, TransportError, as_transport_error
+from tensorkeep.transport.atomic._dependents import remove_dependents
 from tensorkeep.transport.atomic._sink import FileSink, take_over_mode
 from tensorkeep.transport.remote import refuse_url
 from tensorkeep.transport.sources import ByteSink
@@ -62,6 +63,8 @@ def publish(
         yield staged.sink
         with as_transport_error("could not write the file", target):
             staged.commit(before, durable=durable)
+    if before is not None:
+        remove_dependents(target)
 
 
 def _target_of(path: str) -> str:

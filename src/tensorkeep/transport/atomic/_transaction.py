@@ -22,6 +22,7 @@ from tensorkeep.errors import (
     UnsupportedError,
     as_transport_error,
 )
+from tensorkeep.transport.atomic._dependents import dependents_of
 from tensorkeep.transport.atomic._file import sweep_leftovers
 from tensorkeep.transport.atomic._journal import Journal, check_name
 from tensorkeep.transport.atomic._link import add_name, begins_with, has_original_size, is_being_changed
@@ -242,13 +243,15 @@ class Transaction:
         """Commit. If the process dies part-way, the next reader or writer completes it.
 
         `first` names old files to remove before any new one appears, `last` the new file that appears last, and
-        `remove` old files to remove at the end.
+        `remove` old files to remove at the end. Signatures that name a file which changes are removed with them.
         """
         if self._is_over:
             raise TransportError("the transaction is already committed", path=self._staging.directory)
         if last is not None and last not in self._new:
             raise TransportError("the last file was not written", path=self._staging.place_of(last))
-        journal = self._journal_for(list(first), last, list(remove))
+        changed = {*first, *remove, *self._new, *self._patched}
+        signatures = dependents_of(self._staging.directory, changed)
+        journal = self._journal_for(list(first), last, [*remove, *signatures])
         with as_transport_error("could not save to the directory", self._staging.directory):
             if not self._lock.is_held():
                 raise BusyError(

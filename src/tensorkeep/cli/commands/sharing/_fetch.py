@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 import tensorkeep
-from tensorkeep.cli.inputs import AsJson, Force, Variant
+from tensorkeep.cli.inputs import AsJson, Force, TrustedBy, Variant
 from tensorkeep.cli.terminal import Line, Writing, progress_bar, replaced_text, show_result, size_text, speed_text
 
 
@@ -39,6 +39,7 @@ def fetch(
         bool, typer.Option("--durable/--no-durable", help="Wait until everything is on the disk (fsync).")
     ] = True,
     force: Force = False,
+    trust: TrustedBy = None,
     as_json: AsJson = False,
 ) -> None:
     """Download a whole checkpoint.
@@ -46,6 +47,8 @@ def fetch(
     Many ranges are downloaded at once. A download that was stopped, by Ctrl-C or otherwise, resumes when the same
     command is run again. Everything is verified before it replaces an older version of the same checkpoint, in one
     step. If another checkpoint is there, the command asks first.
+
+    With --trust, everything that is fetched must be what was signed. Signatures are fetched with the checkpoint.
 
     Credentials come from the environment, such as AWS_ACCESS_KEY_ID or HF_TOKEN, or from the URL.
     """
@@ -61,6 +64,7 @@ def fetch(
                 companions=companions,
                 durable=durable,
                 overwrite=overwrite,
+                trust=trust,
                 progress=extent,
             )
             return path, extent

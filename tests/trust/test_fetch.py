@@ -1,0 +1,112 @@
+"""Signatures travel with a fetch, and with `trust=` nothing arrives that was not signed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tensorkeep
+from tensorkeep.checkpoint import save_folder
+from tensorkeep.errors import IntegrityError, TrustError
+from tensorkeep.server import Server
+from tensorkeep.signing import PrivateKey, sign
+from tensorkeep.trust import Policy, Rule
+from tests.support.signing.checkpoints import SHARD, save_checkpoint
+
+KEY = PrivateKey.generate()
+POLICY = Policy((Rule(keys=(KEY.public,), partial=True),))
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    (tmp_path / "site").mkdir()
+    sign(save_checkpoint(tmp_path / "site" / "ckpt"), KEY)
+    with Server(tmp_path / "site", port=0) as server:
+        yield server.url + "ckpt/"
+
+
+def test_what_is_fetched_is_what_was_signed(tmp_path: Path, url: str) -> None:
+    (tmp_path / "site" / "ckpt" / "tokenizer.json").write_text("{}")
+
+    tensorkeep.fetch(url, tmp_path / "here", trust=POLICY)
+
+    assert tensorkeep.verify(tmp_path / "here", trust=POLICY).is_whole
+    assert tensorkeep.load(tmp_path / "here", trust=POLICY)
+    assert not (tmp_path / "here" / "tokenizer.json").exists(), "nobody signed it"
+    assert (tmp_path / "here" / "config.json").exists()
+
+
+@pytest.mark.parametrize("file", [SHARD, "config.json", "model.safetensors.index.json"])
+def test_what_was_not_signed_is_not_fetched(tmp_path: Path, url: str, file: str) -> None:
+    path = tmp_path / "site" / "ckpt" / file
+    content = bytearray(path.read_bytes())
+    content[-1 if file == SHARD else 0] ^= 1
+    path.write_bytes(content)
+
+    with pytest.raises((IntegrityError, ValueError)):
+        tensorkeep.fetch(url, tmp_path / "here", trust=POLICY)
+    assert not (tmp_path / "here" / "model.safetensors.index.json").exists()
+
+
+def test_another_whole_checkpoint_is_not_fetched(tmp_path: Path, url: str) -> None:
+    text = (tmp_path / "site" / "ckpt" / "model.sig").read_bytes()
+    save_checkpoint(tmp_path / "site" / "other")
+    state = {f"w{i}": np.full((8, 125), 7, np.float32) for i in range(6)}
+    tensorkeep.save_checkpoint(state, tmp_path / "site" / "ckpt", max_shard_size="8KB")
+    (tmp_path / "site" / "ckpt" / "model.sig").write_bytes(text)
+
+    with pytest.raises(IntegrityError):
+        tensorkeep.fetch(url, tmp_path / "here", trust=POLICY)
+    (tmp_path / "site" / "ckpt" / "model.sig").unlink()
+    with pytest.raises(TrustError, match="no trusted signature"):
+        tensorkeep.fetch(url, tmp_path / "there", trust=POLICY)
+
+
+def test_signatures_travel_without_trust_too(tmp_path: Path, url: str) -> None:
+    tensorkeep.fetch(url, tmp_path / "here", companions=False)
+
+    assert tensorkeep.load(tmp_path / "here", trust=POLICY)
+
+
+def test_a_fetch_replaces_the_signature_of_the_older_version(tmp_path: Path, url: str) -> None:
+    tensorkeep.fetch(url, tmp_path / "here")
+    state = {f"w{i}": np.full((8, 125), 7, np.float32) for i in range(6)}
+    tensorkeep.save_checkpoint(state, tmp_path / "site" / "ckpt", max_shard_size="8KB")
+    tensorkeep.fetch(url, tmp_path / "here")
+    assert not list((tmp_path / "here").glob("*.sig"))
+
+    sign(tmp_path / "site" / "ckpt", KEY)
+    tensorkeep.fetch(url, tmp_path / "here", trust=POLICY)
+    assert tensorkeep.load(tmp_path / "here", trust=POLICY)["w0"][0, 0] == 7
+
+
+def test_a_directory_with_a_manifest_keeps_its_signature(tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    with save_folder(tmp_path / "site" / "run") as staging:
+        tensorkeep.save({"w": np.ones(3)}, Path(staging) / "model.safetensors")
+        (Path(staging) / "config.json").write_text("{}")
+    sign(tmp_path / "site" / "run", KEY)
+    with Server(tmp_path / "site", port=0) as server:
+        tensorkeep.fetch(server.url + "run/", tmp_path / "here", trust=POLICY)
+
+    assert tensorkeep.verify(tmp_path / "here", trust=POLICY).is_whole
+    with save_folder(tmp_path / "here") as staging:
+        tensorkeep.save({"w": np.zeros(3)}, Path(staging) / "model.safetensors")
+    assert not list((tmp_path / "here").glob("*.sig"))
+
+
+def test_the_policy_of_the_environment_holds_for_what_is_fetched(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    KEY.write(tmp_path / "key.pem")
+    (tmp_path / "policy.toml").write_text('[[rules]]\npaths = ["http://127.0.0.1:*/ckpt"]\nkeys = ["key.pub"]\n')
+    monkeypatch.setenv("TENSORKEEP_TRUST", str(tmp_path / "policy.toml"))
+
+    tensorkeep.fetch(url, tmp_path / "here")
+
+    with pytest.raises(TrustError, match="no rule"):
+        tensorkeep.load(tmp_path / "here")
+    assert tensorkeep.load(tmp_path / "here", trust=False)
