@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import msgspec
 
 from tensorkeep.errors import SourceMissingError, TensorkeepError, TrustError
-from tensorkeep.kinds import Check, Checks, Finding
+from tensorkeep.kinds import Check, Checks, Finding, OpenOptions
 from tensorkeep.kinds.safetensors import TensorFile, open_file
 from tensorkeep.signing import SignedFile, files_below, is_ignored, is_signature
 from tensorkeep.transport import ByteRange, is_directory, is_remote, join, list_names, open_source
@@ -67,7 +67,7 @@ def _expected_checks(proof: Proof, rule: Rule, name: str, signed: SignedFile, op
     if not rule.links and _has_link(proof.root, name):
         return _wrong("unsigned", "a symbolic link is in the place of a signed file", name)
     if signed.header is not None:
-        file = opened.enter_context(open_file(path))
+        file = opened.enter_context(open_file(path, OpenOptions(as_stored=True)))
         proof.check_header(name, file.source.nbytes, bytes.fromhex(file.header_digest()))
         return _tensors_of(file, name)
     if rule.digests:
