@@ -125,7 +125,8 @@ def open_checkpoint(
         limits: Bounds on what the pickle of each file may cost.
         max_header_nbytes: Longest header to accept, in bytes, for a single file.
         engine: The library that reads the files instead of tensorkeep, such as `"tensorstore"` for orbax. Its parser
-            is fed the bytes of the files, so name one only for files that you trust.
+            is fed the bytes of the files, so name one only for files that you trust. For safetensors files, it loads
+            whole tensors of torch: `"instanttensor"`, `"fastsafetensors"` or `"safetensors"`.
         trust: Whose signatures count: a `Policy`, the path of one or of a public key. Then only what they signed is
             opened: the index and headers are compared with the signature now, and tensors when they are read. Files
             without digests are read whole; on a server, they are refused. None takes the policy that the environment

@@ -33,6 +33,7 @@ from tensorkeep.kinds.base import Checks, LoadOptions, OpenOptions, by_environme
 from tensorkeep.kinds.safetensors._aliases import names_of, sharing_of
 from tensorkeep.kinds.safetensors._blocks import BlocksFile
 from tensorkeep.kinds.safetensors._digests import digest_checks
+from tensorkeep.kinds.safetensors._engines import EngineReader
 from tensorkeep.kinds.safetensors._saved import SavedTensors
 from tensorkeep.parallel import Progress
 from tensorkeep.tensors import LazyTensor, TensorReader
@@ -351,6 +352,8 @@ def file_over(
         known = name or split(source.name)[1]
         options.proof.check_tensors(known, source, digest, is_sealed=seal is not None, is_recorded=is_recorded)
     reader = TensorReader(source, header.data_start, options.framework, options.device)
+    if options.engine is not None:
+        reader = EngineReader(source, header.data_start, options.framework, options.device, options.engine)
     file = TensorFile(header, reader, seal, digest, blocks)
     if not options.as_stored:
         if encrypts:

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from tensorkeep.kinds.base import Checks, Files, Kind, Opened, OpenOptions, Place
 from tensorkeep.kinds.safetensors._checkpoint import open_safetensors
 from tensorkeep.kinds.safetensors._duplicate import without_duplicate
+from tensorkeep.kinds.safetensors._engines import ENGINES
 from tensorkeep.kinds.safetensors._file import file_over
 from tensorkeep.kinds.safetensors._verify import check_files
 from tensorkeep.layout import index_names, locate, weights_name
@@ -52,6 +53,7 @@ SAFETENSORS = Kind(
     check=_check,
     files=_files,
     suffixes=(_SUFFIX,),
+    engines=ENGINES,
     verifies_reads=True,
     proves_reads=True,
     decrypts=True,

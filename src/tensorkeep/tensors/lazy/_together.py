@@ -65,7 +65,8 @@ def load_together(tensors: Mapping[str, LazyTensor], meter: ProgressMeter | None
         if entries.keys() <= loaded.keys():
             continue
         in_order = sorted(entries.items(), key=lambda item: item[1].data_offsets)
-        for batch in [dict(in_order)] if meter is None else _batches(in_order):
+        is_one = meter is None or (isinstance(reader, TensorReader) and reader.loads_at_once)
+        for batch in [dict(in_order)] if is_one else _batches(in_order):
             loaded |= reader.load(batch)
             if meter is not None:
                 meter.add(sum(entry.nbytes for entry in batch.values()))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +49,9 @@ class TensorReader:
 
     cast_to: DType | None = None
     """None: tensors have the dtype that they are stored in."""
+
+    loads_at_once: ClassVar[bool] = False
+    """Whether `load` should get all tensors that are wanted of a file, however large they are together."""
 
     def __init__(
         self,
