@@ -37,6 +37,32 @@ def _load(path: Path, device: str) -> Any:
     return tensorkeep.torch.load_file(path, device=device)
 
 
+def _load_together(path: Path, device: str) -> Any:
+    with tensorkeep.staging(own=False):
+        return _load(path, device)
+
+
+def _load_by(engine: str) -> Callable[[Path, str], Any]:
+    return lambda path, device: tensorkeep.load(path, framework="torch", device=device, engine=engine)
+
+
+def _load_cold(load: Callable[[Path, str], Any]) -> Callable[[Path, str], Any]:
+    """Return a load of a file that is no longer in the page cache."""
+
+    def cold(path: Path, device: str) -> Any:
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        started = time.perf_counter()
+        loaded = load(path, device)
+        _synchronize(device)
+        took = time.perf_counter() - started
+        del loaded
+        return took
+
+    return cold
+
+
 def _load_and_verify(path: Path, device: str) -> Any:
     return tensorkeep.load(path, framework="torch", device=device, verify=True)
 
@@ -94,6 +120,24 @@ def _read_by_all_cores(path: Path, device: str) -> Any:  # noqa: ARG001 - like t
     return buffers
 
 
+def _snapshot(place: Any) -> Callable[[Path, str], Any]:
+    """Return a background save, timed until training may continue; an earlier one has made its memory."""
+
+    def save(path: Path, device: str) -> Any:
+        state = tensorkeep.torch.load_file(path, device=device)
+        into = path.with_name("saved.safetensors")
+        tensorkeep.save_async(state, into).result()
+        _synchronize(device)
+        started = time.perf_counter()
+        handle = tensorkeep.save_async(state, into, snapshot=place)
+        took = time.perf_counter() - started
+        handle.result()
+        into.unlink()
+        return took
+
+    return save
+
+
 def _save(path: Path, device: str) -> Any:
     return _timed_save(path, device, lambda state, into: tensorkeep.torch.save_file(state, into))
 
@@ -133,7 +177,12 @@ def _copies_to_host(path: Path, device: str) -> Any:
 CONTENDERS: Final[dict[str, Callable[[Path, str], Any]]] = {
     "tensorkeep": _load,
     "tensorkeep, verified": _load_and_verify,
+    "tensorkeep, together": _load_together,
+    "tensorkeep, cold": _load_cold(_load),
     "safetensors": _load_with_safetensors,
+    "safetensors, cold": _load_cold(_load_with_safetensors),
+    "fastsafetensors": _load_by("fastsafetensors"),
+    "InstantTensor": _load_by("instanttensor"),
     "tensorkeep, pickle": _load_pickle,
     "torch.load": _load_pickle_with_torch,
     "tensorkeep, columns": _columns,
@@ -141,17 +190,25 @@ CONTENDERS: Final[dict[str, Callable[[Path, str], Any]]] = {
     "limit: pinned copies": _pinned_copies,
     "limit: reads": _read_by_all_cores,
     "tensorkeep, save": _save,
+    "tensorkeep, snapshot on the host": _snapshot("host"),
+    "tensorkeep, snapshot on the device": _snapshot("device"),
     "safetensors, save": _save_with_safetensors,
     "limit: copies to the host": _copies_to_host,
 }
-_LOADS: Final = ("tensorkeep", "tensorkeep, verified", "safetensors", "limit: pinned copies", "limit: reads")
+_LOADS: Final = (
+    *("tensorkeep", "tensorkeep, verified", "safetensors", "fastsafetensors", "InstantTensor"),
+    *("limit: pinned copies", "limit: reads"),
+)
+_SNAPSHOTS: Final = ("tensorkeep, snapshot on the host", "tensorkeep, snapshot on the device")
 
 CASES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
-    "20,000 tensors of 2 kB": ("small.safetensors", ("tensorkeep", "safetensors")),
+    "20,000 tensors of 2 kB": ("small.safetensors", ("tensorkeep", "tensorkeep, together", "safetensors")),
     "300 tensors of bf16, page cache": ("large.safetensors", _LOADS),
+    "300 tensors of bf16, disk": ("large.safetensors", ("tensorkeep, cold", "safetensors, cold")),
     "300 tensors of bf16, tmpfs": ("tmpfs.safetensors", _LOADS),
     "a pickle": ("large.pt", ("tensorkeep, pickle", "torch.load")),
     "a quarter of the columns": ("large.safetensors", ("tensorkeep, columns", "safetensors, columns")),
+    "a background save, until it returns": ("tmpfs.safetensors", _SNAPSHOTS),
     "a save to tmpfs": (
         "tmpfs.safetensors",
         ("tensorkeep, save", "safetensors, save", "limit: copies to the host"),
@@ -234,7 +291,7 @@ def _rounds(case: str, path: Path, contenders: tuple[str, ...], options: argpars
 
 
 def _machine(device: str) -> dict[str, str]:
-    packages = ("tensorkeep", "torch", "safetensors", "numpy", "blake3")
+    packages = ("tensorkeep", "torch", "safetensors", "fastsafetensors", "instanttensor", "numpy", "blake3")
     versions = []
     for name in packages:
         with suppress(PackageNotFoundError):

@@ -101,7 +101,7 @@ KNOWS_LIBRARIES = {
     *("arrays", "models", "meshes", "runs", "training", "integrations"),
     *("torch", "numpy", "jax", "flax", "tensorflow", "keras", "mlx", "paddle"),
     "formats/pickles",  # modules that pickles name
-    "kinds/safetensors/_engines.py",  # other libraries, which load tensors of torch
+    "tensors/readers/_engines.py",  # other libraries, which load tensors of torch
     "kinds/pickles/_data.py",  # objects of libraries that pickles hold
     "state/_described.py",  # NumPy's numbers, as NumPy writes them
 }

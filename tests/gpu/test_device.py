@@ -15,6 +15,7 @@ import torch
 
 import tensorkeep
 from tensorkeep.errors import IntegrityError, LimitError
+from tensorkeep.models import deferred_tensors
 
 DEVICE = torch.device("cuda", 0)
 
@@ -130,6 +131,57 @@ def test_damage_is_found_on_the_way(tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(IntegrityError):
         tensorkeep.load(path, framework="torch", device="cuda", verify=True)
+
+
+def test_small_tensors_may_share_allocations(saved: dict[str, Path]) -> None:
+    with tensorkeep.staging(own=False):
+        loaded = tensorkeep.load(saved["sharded"], framework="torch", device="cuda")
+    assert equal(loaded, state())
+    assert len({tensor.untyped_storage().data_ptr() for tensor in loaded.values()}) < 100
+    kept = loaded["layers.7.bias"]
+    del loaded
+    torch.cuda.empty_cache()
+    torch.randn(10_000_000, device=DEVICE)
+    assert kept.cpu().equal(state()["layers.7.bias"])
+
+
+def test_tensors_go_where_the_device_map_says(saved: dict[str, Path]) -> None:
+    places = {"layers": 0, "": "cpu", "huge": torch.cuda.device_count() - 1}
+    loaded = tensorkeep.load(saved["sharded"], device_map=places)
+    assert {name for name, tensor in loaded.items() if tensor.is_cuda} == {
+        name for name in state() if name.startswith("layers") or name == "huge"
+    }
+    assert all(loaded[name].cpu().view(torch.uint8).equal(state()[name].view(torch.uint8)) for name in ("huge", "f8"))
+
+
+def test_columns_are_gathered_on_the_way(saved: dict[str, Path]) -> None:
+    with tensorkeep.open(saved["one.safetensors"], framework="torch", device="cuda") as opened:
+        columns = opened["huge"][:, 1000:3000]
+        parts = opened.load_parts({"huge": (..., slice(0, 999)), "layers.0.weight": (slice(None), slice(5, 2000))})
+    assert columns.cpu().equal(state()["huge"][:, 1000:3000])
+    assert parts["huge"].cpu().equal(state()["huge"][:, :999])
+    assert parts["layers.0.weight"].cpu().equal(state()["layers.0.weight"][:, 5:2000])
+
+
+def test_deferred_tensors_are_read_into_parameters(saved: dict[str, Path]) -> None:
+    with tensorkeep.open(saved["one.safetensors"], framework="torch") as opened:
+        weights = dict(deferred_tensors(opened))
+        parameter = torch.empty(5000, 2000, device=DEVICE)
+        parameter.copy_(weights["huge"].narrow(1, 2000, 2000))
+        assert parameter.cpu().equal(state()["huge"][:, 2000:4000])
+        assert weights["huge"][:10].cuda().cpu().equal(state()["huge"][:10])
+
+
+def test_a_snapshot_on_the_device_is_the_state_at_the_call(tmp_path: Path) -> None:
+    values = {name: tensor.to(DEVICE) for name, tensor in state().items()}
+    with torch.cuda.stream(torch.cuda.Stream()):
+        values["huge"] = values["huge"] + 1
+        handle = tensorkeep.save_async(values, tmp_path / "x.safetensors", snapshot="device")
+        for tensor in values.values():
+            tensor.zero_()
+    handle.result()
+    expected = state() | {"huge": state()["huge"] + 1}
+    assert equal(tensorkeep.load(tmp_path / "x.safetensors", framework="torch", device="cuda"), expected)
 
 
 def test_a_model_on_the_device_is_filled_where_it_is(tmp_path: Path) -> None:

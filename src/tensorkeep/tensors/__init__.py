@@ -53,7 +53,9 @@ from tensorkeep.tensors.lazy import (
     tensors_html,
 )
 from tensorkeep.tensors.readers import (
+    ENGINES,
     ChunkedReader,
+    EngineReader,
     Layout,
     Planned,
     Reader,
@@ -92,12 +94,14 @@ from tensorkeep.tensors.writing import (
 )
 
 __all__ = [
+    "ENGINES",
     "AssembledReader",
     "Axis",
     "BlockStream",
     "ChunkedReader",
     "Digesting",
     "Elements",
+    "EngineReader",
     "FileBody",
     "Layout",
     "LazyTensor",

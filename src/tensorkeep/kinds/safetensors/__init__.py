@@ -4,7 +4,6 @@
 - `_tied`: loads tensors so that they share memory again.
 - `_attributes`: restores attributes of loaded tensors, such as `requires_grad`.
 - `_saved`: `SavedTensors`, open safetensors files and the state in them.
-- `_engines`: whole tensors loaded by other libraries.
 - `_file`: `TensorFile`, one file as a mapping of name to lazy tensor, and `open_file`.
 - `_misfit`: what is in place of a shard.
 - `_encrypted_index`: the plain index in an encrypted one.

@@ -33,10 +33,9 @@ from tensorkeep.kinds.base import Checks, LoadOptions, OpenOptions, by_environme
 from tensorkeep.kinds.safetensors._aliases import names_of, sharing_of
 from tensorkeep.kinds.safetensors._blocks import BlocksFile
 from tensorkeep.kinds.safetensors._digests import digest_checks
-from tensorkeep.kinds.safetensors._engines import EngineReader
 from tensorkeep.kinds.safetensors._saved import SavedTensors
 from tensorkeep.parallel import Progress
-from tensorkeep.tensors import LazyTensor, TensorReader
+from tensorkeep.tensors import EngineReader, LazyTensor, TensorReader
 from tensorkeep.texts import counted
 from tensorkeep.transport import (
     Backend,

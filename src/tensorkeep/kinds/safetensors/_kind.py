@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from tensorkeep.kinds.base import Checks, Files, Kind, Opened, OpenOptions, Place
 from tensorkeep.kinds.safetensors._checkpoint import open_safetensors
 from tensorkeep.kinds.safetensors._duplicate import without_duplicate
-from tensorkeep.kinds.safetensors._engines import ENGINES
 from tensorkeep.kinds.safetensors._file import file_over
 from tensorkeep.kinds.safetensors._verify import check_files
 from tensorkeep.layout import index_names, locate, weights_name
+from tensorkeep.tensors import ENGINES
 from tensorkeep.transport import split
 
 _SUFFIX = ".safetensors"

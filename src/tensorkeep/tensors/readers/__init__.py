@@ -3,6 +3,7 @@
 - `_base`: `Reader`, the interface of a lazy tensor's reader.
 - `_blocks`: the elements of a selection, copied out of memory or a source.
 - `_contiguous`: tensors as a safetensors file has them; whole files.
+- `_engines`: whole tensors loaded by other libraries.
 - `_strided`: views with gaps, repeated elements, or transposed.
 - `_chunked`: tensors in chunks, mostly compressed.
 - `_cast`: numbers converted to another floating-point dtype.
@@ -24,16 +25,19 @@ from tensorkeep.tensors.readers._blocks import put_block, take_block
 from tensorkeep.tensors.readers._cast import CastReader, cast_target
 from tensorkeep.tensors.readers._chunked import ChunkedReader
 from tensorkeep.tensors.readers._contiguous import TensorReader, neighbors
+from tensorkeep.tensors.readers._engines import ENGINES, EngineReader
 from tensorkeep.tensors.readers._random_bits import key_of
 from tensorkeep.tensors.readers._read_plan import ReadPlan, plan_reads
 from tensorkeep.tensors.readers._stochastic import StochasticReader
 from tensorkeep.tensors.readers._strided import Layout, StridedReader
 
 __all__ = [
+    "ENGINES",
     "RUN_LENGTH",
     "BlockReader",
     "CastReader",
     "ChunkedReader",
+    "EngineReader",
     "Layout",
     "Planned",
     "ReadPlan",

@@ -9,7 +9,7 @@ from typing import Any, Final
 from tensorkeep.dtypes import torch_row
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import IntegrityError, TensorkeepError, TransportError, UnsupportedError, importing
-from tensorkeep.tensors import TensorReader
+from tensorkeep.tensors.readers._contiguous import TensorReader
 from tensorkeep.transport import ByteSource, LocalFile
 
 _Tensors = Iterator[tuple[str, Any]]
