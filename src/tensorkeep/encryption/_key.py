@@ -8,10 +8,11 @@ import subprocess
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, NoReturn
+from errno import EEXIST
+from typing import Any, Final
 
 from tensorkeep.encryption._cipher import KEY_NBYTES, key_id
-from tensorkeep.errors import EncryptedError, UnsupportedError, as_transport_error
+from tensorkeep.errors import DestinationExistsError, EncryptedError, UnsupportedError, as_transport_error
 from tensorkeep.transport import local_path
 
 _FORMS: Final = f"{KEY_NBYTES} bytes: as 64 hexadecimal digits, or in base64"
@@ -44,7 +45,7 @@ class Key:
         if not isinstance(secret, bytes | bytearray):
             raise TypeError(f"a key must be bytes, not {type(secret).__name__}; Key.from_file(path) reads one")
         if len(secret) != KEY_NBYTES:
-            _refuse("a key", len(secret))
+            raise _no_key("this", len(secret))
         self._secret = bytes(secret)
         self._origin: tuple[Any, ...] | None = None
         self._id: str | None = None
@@ -67,8 +68,7 @@ class Key:
                 hint="Use another key from now on: arguments and code are seen by others",
             )
         with as_transport_error("could not read the key", path), open(path, "rb") as file:
-            content = file.read(_MAX_NBYTES + 1)
-        return cls._read(content, f"the key in {path}", ("file", os.path.abspath(path)))
+            return cls._read(file.read(_MAX_NBYTES + 1), f"the key in {path}", ("file", os.path.abspath(path)))
 
     @classmethod
     def from_env(cls, name: str = "TENSORKEEP_KEY") -> Key:
@@ -81,10 +81,11 @@ class Key:
             EncryptedError: If it is not set.
             UnsupportedError: If it holds something else.
         """
-        text = os.environ.get(name)
-        if text is None:
+        if name not in os.environ:
             raise EncryptedError(f"the environment variable {name} is not set", expected="a key")
-        return cls._read(text.encode(errors="replace"), f"the key in the environment variable {name}", ("env", name))
+        return cls._read(
+            os.environ[name].encode(errors="replace"), f"the key in the environment variable {name}", ("env", name)
+        )
 
     @classmethod
     def from_command(cls, command: str | Sequence[str]) -> Key:
@@ -99,13 +100,7 @@ class Key:
         """
         words = shlex.split(command) if isinstance(command, str) else list(command)
         program = repr(words[0]) if words else "an empty command"
-        try:
-            done = subprocess.run(words, stdout=subprocess.PIPE, check=False)  # noqa: S603 - the user's own program
-        except (OSError, ValueError, IndexError) as error:
-            raise EncryptedError(f"could not run {program} for the key", found=str(error)) from None
-        if done.returncode:
-            raise EncryptedError(f"{program} gave no key", found=f"exit status {done.returncode}")
-        return cls._read(done.stdout[: _MAX_NBYTES + 1], f"the key that {program} prints", ("command", tuple(words)))
+        return cls._read(_printed_by(words, program), f"the key that {program} prints", ("command", tuple(words)))
 
     @classmethod
     def of(cls, value: Key | str | os.PathLike[str]) -> Key:
@@ -114,9 +109,10 @@ class Key:
 
     @classmethod
     def _read(cls, content: bytes, what: str, origin: tuple[Any, ...]) -> Key:
-        secret = _decoded(content)
+        secret, nbytes = _decoded(content), len(content)
         if secret is None:
-            _refuse(what, len(content))
+            del content  # nor does a traceback that shows variables show what is nearly a key
+            raise _no_key(what, nbytes)
         key = cls(secret)
         key._origin = origin
         return key
@@ -154,6 +150,8 @@ def new_key(path: str | os.PathLike[str]) -> Key:
     """Write a new random key to a file that only its owner can read."""
     path = local_path(path, hint=_LOCAL)
     text = os.urandom(KEY_NBYTES).hex() + "\n"
+    if os.path.lexists(path):
+        raise DestinationExistsError("a key is never replaced", path=path, found="a file").numbered(EEXIST)
     with as_transport_error("could not write the key", path):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
@@ -161,6 +159,18 @@ def new_key(path: str | os.PathLike[str]) -> Key:
             file.flush()
             os.fsync(file.fileno())
     return Key.from_file(path)
+
+
+def _printed_by(words: Sequence[str], program: str) -> bytes:
+    try:
+        with subprocess.Popen(words, stdout=subprocess.PIPE) as run:  # noqa: S603 - the user's own program
+            output = run.communicate()[0]
+    except (OSError, ValueError, IndexError) as error:
+        raise EncryptedError(f"could not run {program} for the key", found=str(error)) from None
+    if run.returncode:
+        del output
+        raise EncryptedError(f"{program} gave no key", found=f"exit status {run.returncode}")
+    return output
 
 
 def _again(kind: str, origin: Any) -> Key:
@@ -180,8 +190,8 @@ def _decoded(content: bytes) -> bytes | None:
     return None
 
 
-def _refuse(what: str, nbytes: int) -> NoReturn:
-    raise UnsupportedError(
+def _no_key(what: str, nbytes: int) -> UnsupportedError:
+    return UnsupportedError(
         f"{what} is not a key",
         expected=_FORMS,
         found=f"{nbytes:,} bytes" if nbytes <= _MAX_NBYTES else f"more than {_MAX_NBYTES:,} bytes",

@@ -78,7 +78,8 @@ def reshard(
     """
     if tp is not None or plan:
         others = (balance, split_large, keys.keys, cast, stochastic, files.sha256, files.order, files.output_variant)
-        if any((*others, *names.arguments().values())) or files.align != ALIGNMENT_NBYTES:
+        secrets = (key.keys(), encryption.encryption())
+        if any((*others, *secrets, *names.arguments().values())) or files.align != ALIGNMENT_NBYTES:
             raise typer.BadParameter(
                 "of the other options, only --max-shard-size and --variant apply with --tp", param_hint="'--tp'"
             )
