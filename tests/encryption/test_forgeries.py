@@ -217,6 +217,13 @@ def test_recombined_checkpoints_are_refused(
         tensorkeep.load(new, key=KEY if given else None)
 
 
+def test_a_checkpoint_of_nothing_in_the_place_of_an_encrypted_one_is_refused(tmp_path: Path) -> None:
+    (tmp_path / INDEX).write_bytes(emit_index(Index({}, {}, {})))
+
+    with pytest.raises(tensorkeep.errors.IntegrityError, match="not encrypted"):
+        tensorkeep.load(tmp_path, key=KEY)
+
+
 def test_plain_files_in_the_place_of_encrypted_ones_need_a_key_that_is_given(tmp_path: Path) -> None:
     tensorkeep.save(STATE, tmp_path / "m.safetensors")
 

@@ -6,7 +6,8 @@ encrypted. Each block of data is encrypted once, when it is full.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
@@ -49,6 +50,7 @@ class EncryptingSink:
         self._output = memoryview(bytearray(_N_BLOCKS * STORED_BLOCK_NBYTES))
         self._filled = 0
         self._hasher = new_hasher()
+        self._is_usable = True
         self.head = b""
         self.nbytes = 0
 
@@ -72,8 +74,21 @@ class EncryptingSink:
     def _emitted(self, text: str, digest: bytes) -> bytes:
         return emit_sealed_header(self._entries, {**_FORMAT, ENCRYPTION_KEY: text}, [digest], index=self._index)
 
+    @contextmanager
+    def _using(self, *, last: bool = False) -> Iterator[None]:
+        """Let one call at a time do something, and none after the last, or after one that failed."""
+        if not self._is_usable:
+            raise RuntimeError("a file that failed or is complete is not encrypted further")
+        self._is_usable = False
+        yield
+        self._is_usable = not last
+
     def write(self, buffers: Iterable[Buffer]) -> None:
         """Take the header first, then encrypt the bytes of the data."""
+        with self._using():
+            self._write(buffers)
+
+    def _write(self, buffers: Iterable[Buffer]) -> None:
         for buffer in buffers:
             if self._secrets is None:
                 self._begin(buffer)
@@ -114,10 +129,16 @@ class EncryptingSink:
         """Take the plain file's header again, now complete, and complete the encrypted file."""
         if offset or len(data) != self._head_nbytes:
             raise ValueError("only the header is written twice, in the same length")
+        with self._using(last=True):
+            self._finish(bytes(data))
+
+    def _finish(self, head: bytes) -> None:
+        if self._number * BLOCK_NBYTES + len(self._partial) != self._plain_nbytes - self._head_nbytes:
+            raise ValueError("these are not all bytes of the file")
         if self._partial:
             self._encrypt(self._partial)
         self._flush()
-        self.head = self._emitted(self._secrets_of_file().sealed(bytes(data)), self._hasher.digest())
+        self.head = self._emitted(self._secrets_of_file().sealed(head), self._hasher.digest())
         self._sink.rewrite(0, self.head)
 
     def _secrets_of_file(self) -> FileSecrets:

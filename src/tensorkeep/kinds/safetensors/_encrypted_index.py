@@ -22,7 +22,6 @@ def index_in(stored: Index, path: str, options: OpenOptions) -> Index:
         return stored
     text = stored.metadata.get(ENCRYPTION_KEY)
     if text is None:
-        refuse_plain(options.keys, path)
         return stored
     if not isinstance(text, str):
         raise IndexFileError("the description of the encryption is damaged", path=path)
@@ -42,7 +41,7 @@ def index_in(stored: Index, path: str, options: OpenOptions) -> Index:
 
 
 def over_encrypted(
-    index: Index, files: Mapping[str, TensorFile], options: OpenOptions
+    index: Index, files: Mapping[str, TensorFile], path: str, options: OpenOptions
 ) -> tuple[Index, list[Finding]]:
     """Return what a plain index may say of its files, and a finding for each encrypted one that it must not have.
 
@@ -51,6 +50,7 @@ def over_encrypted(
     """
     encrypted = [] if options.as_stored else [name for name, file in files.items() if file.is_encrypted]
     if not encrypted:
+        refuse_plain(options.keys, path)
         return index, []
     (name, file), *others = files.items()
     is_alone = not others and (file.seal is None or file.seal.index is None)

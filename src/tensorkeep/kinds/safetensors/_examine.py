@@ -99,7 +99,7 @@ def examine(location: Location, options: OpenOptions) -> Examination:
         files[name] = shard
         findings += _check_record(name, shard, record, index, check=options.check)
     if index is stored:
-        index, strangers = over_encrypted(index, files, options)
+        index, strangers = over_encrypted(index, files, location.entry, options)
         findings += strangers
     findings += _check_names(index, files)
     if location.pending is None:
