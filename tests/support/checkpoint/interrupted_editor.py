@@ -36,6 +36,7 @@ class Case(msgspec.Struct, frozen=True):
         rename: What becomes of names.
         entry: The file that is edited by its own path, or empty for the directory.
         is_summed: Whether SHA-256 are added instead.
+        gets_blocks: Whether digests of blocks are added instead.
     """
 
     max_shard_size: int
@@ -43,6 +44,7 @@ class Case(msgspec.Struct, frozen=True):
     rename: dict[str, str]
     entry: str = ""
     is_summed: bool = False
+    gets_blocks: bool = False
 
 
 SWAPPED = {"w0": "w3", "w3": "w0"}
@@ -54,6 +56,7 @@ CASES = {
     "a file anew": Case(10**6, False, {"w0": LONG}, "model.safetensors"),
     "sums of shards": Case(3200, False, {}, is_summed=True),
     "sums of a file": Case(10**6, False, {}, is_summed=True),
+    "blocks of shards": Case(3200, False, {}, gets_blocks=True),
 }
 
 
@@ -78,6 +81,8 @@ def state(directory: Path, case: Case) -> str:
         found, metadata = side(opened.load(), case), opened.metadata.get("is")
     verification = tensorkeep.verify(path)
     assert verification.is_whole, verification.findings
+    if case.gets_blocks:
+        return "new" if verification.n_others else "old"
     if case.is_summed:
         return "new" if verification.n_sha256 else "old"
     assert metadata == found, f"{metadata} metadata, {found} names"
@@ -110,7 +115,9 @@ def prepare(directory: Path, case: Case) -> None:
 
 
 def change(directory: Path, case: Case) -> None:
-    if case.is_summed:
+    if case.gets_blocks:
+        tensorkeep.add_block_digests(directory)
+    elif case.is_summed:
         tensorkeep.add_sha256(directory)
     else:
         tensorkeep.edit(directory / case.entry, set_metadata={"is": "new"}, rename=case.rename)
@@ -138,9 +145,9 @@ def at_every_call(folder: Path, case: Case) -> dict[str, Any]:
         counts["kills"] += 1
         counts[after] += 1
         counts["others saw nothing"] += others == "nothing"
-        assert case.is_summed or state_for_others(directory, case) == after
+        assert case.is_summed or case.gets_blocks or state_for_others(directory, case) == after
         tensorkeep.edit(directory, set_metadata={"is": "newer"})
-        left = {path.name for path in directory.iterdir()} - {INDEX}
+        left = {path.name for path in directory.iterdir() if path.suffix != ".blocks"} - {INDEX}
         assert left == {path.name for path in template.iterdir()} - {INDEX}, f"left over: {left}"
         assert tensorkeep.open(directory).metadata["is"] == "newer"
         assert tensorkeep.verify(directory).is_whole

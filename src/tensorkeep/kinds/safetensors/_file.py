@@ -104,8 +104,8 @@ class TensorFile(SavedTensors[ArrayT]):
 
     @property
     def source(self) -> ByteSource:
-        """The source of the file's bytes."""
-        return self._reader.source
+        """The source of the file's bytes, unchecked."""
+        return self._reader.unchecked
 
     @property
     def is_encrypted(self) -> bool:
@@ -121,11 +121,6 @@ class TensorFile(SavedTensors[ArrayT]):
     def sources(self) -> Mapping[str, ByteSource]:
         """The name of the file to its bytes."""
         return {os.path.basename(self.path): self.source}
-
-    @property
-    def read_source(self) -> ByteSource:
-        """The source from which tensors are read: it compares digests if the file is `verifying`."""
-        return self._reader.read_source
 
     @property
     def path(self) -> str:
@@ -370,7 +365,7 @@ def _decrypted(stored: TensorFile, options: OpenOptions) -> TensorFile:
     Every block that is read is authenticated by the key. A signature proves the encrypted bytes, so these are then
     compared with their digests too.
     """
-    source = stored.source if options.proof is None else stored.verifying()._reader.read_source
+    source = stored.source if options.proof is None else stored.verifying()._reader.source
     plain = plain_file(source, stored._header, options.keys or Keys.of_environment())
     if plain is None:
         shown, locked = listed(stored.source, stored._header)

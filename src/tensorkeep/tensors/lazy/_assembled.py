@@ -117,18 +117,16 @@ class AssembledReader:
         if any(run_of(piece.region, self._shape) is None for piece in self._placed):
             return None
         sources: list[tuple[ByteSource, ByteRange]] = []
-        checked: list[tuple[ByteSource, ByteRange]] = []
+        unchecked: list[tuple[ByteSource, ByteRange]] = []
         for piece in self._placed:
             lazy = piece.open()
             source, span = lazy.source, lazy.span
             if source is None or span is None:
                 return None
             sources.append((source, span))
-            checked.append((getattr(lazy.reader, "read_source", source), span))
-        joined = JoinedSource(sources, self._path)
-        return TensorReader(
-            joined, 0, *self._target, None if checked == sources else JoinedSource(checked, self._path)
-        )
+            unchecked.append((getattr(lazy.reader, "unchecked", source), span))
+        checked = JoinedSource(sources, self._path) if sources != unchecked else None
+        return TensorReader(JoinedSource(unchecked, self._path), 0, *self._target, checked)
 
     def read(self, name: str, entry: TensorEntry, selection: Selection) -> Any:
         """Read a part, from the pieces that hold some of it."""

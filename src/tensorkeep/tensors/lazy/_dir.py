@@ -10,7 +10,6 @@ PLUMBING: Final = frozenset({
     *("left_out", "lists_aliases", "load_shared", "load_state", "loads_parts", "marked", "nested", "place"),
     *("reader", "records", "refuse_expanded", "renamed", "seal", "span_of", "state", "state_files"),
     *("state_text", "stored", "tensor_to_write", "unmapped", "verified", "verifying", "views"),
-    "read_source",
 })
 """Members for other parts of this package."""
 

@@ -70,7 +70,7 @@ def _obstacle(lazy: LazyTensor, dtype: DType, library: Library, mapped: set[Byte
     reader, span = lazy.reader, lazy.span
     if not isinstance(reader, TensorReader) or span is None:
         return "its bytes are not in one piece of a file in this form"
-    if reader.read_source not in mapped:
+    if reader.source not in mapped:
         return "the file is small, or not mapped"
     alignment = max(dtype.itemsize // 2 if dtype.is_complex else dtype.itemsize, library.alignment)
     if span.start % alignment:
@@ -86,7 +86,7 @@ def _mapped(tensors: Iterable[LazyTensor]) -> set[ByteSource]:
         reader, span = lazy.reader, lazy.span
         if span is None or not isinstance(reader, TensorReader):
             continue
-        source = reader.read_source
+        source = reader.source
         if isinstance(source, LocalFile) and source.backend == "mmap":
             start, stop = spans.get(source, (span.start, span.stop))
             spans[source] = min(start, span.start), max(stop, span.stop)

@@ -62,8 +62,8 @@ class TensorReader:
         checked: ByteSource | None = None,
     ) -> None:
         self._library = library_for(framework)  # refuses an unknown one now, not when something is read
-        self.source = source
-        self.read_source = source if checked is None else checked
+        self.source = source if checked is None else checked
+        self.unchecked = source
         self.data_start = data_start
         self.framework = framework
         self.device = device
@@ -72,21 +72,22 @@ class TensorReader:
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        checked = self.read_source if self.is_checked else None
-        return TensorReader, (self.source, self.data_start, self.framework, self.device, checked)
+        checked = self.source if self.is_checked else None
+        return TensorReader, (self.unchecked, self.data_start, self.framework, self.device, checked)
 
     def with_framework(self, framework: str, device: Any = "cpu") -> TensorReader:
         """Return the same reader for another array library."""
-        return TensorReader(self.source, self.data_start, framework, device, self.read_source)
+        checked = self.source if self.is_checked else None
+        return TensorReader(self.unchecked, self.data_start, framework, device, checked)
 
     def checking(self, checked: ByteSource) -> TensorReader:
         """Return a reader that reads tensors through a source that checks them."""
-        return TensorReader(self.source, self.data_start, self.framework, self.device, checked)
+        return TensorReader(self.unchecked, self.data_start, self.framework, self.device, checked)
 
     @property
     def is_checked(self) -> bool:
         """Whether what is read is compared with digests."""
-        return self.read_source is not self.source
+        return self.source is not self.unchecked
 
     @property
     def adapter(self) -> DenseArrays:
@@ -134,7 +135,7 @@ class TensorReader:
             block = np.frombuffer(into, _stored(dtype)).reshape(part.block_shape)
             mapping = self.mapping()
             if mapping is None:
-                read_block(self.read_source, first, dtype, part, strides, block)
+                read_block(self.source, first, dtype, part, strides, block)
             else:
                 buffer, start = mapping
                 put_block(block, np.ndarray(entry.shape, _stored(dtype), buffer, first - start), part)
@@ -145,8 +146,7 @@ class TensorReader:
         """Return what reading a part of a tensor would read."""
         dtype = known_dtype("", entry)
         start = self.data_start + entry.data_offsets[0]
-        source = self.read_source
-        return source, spans_of_block(source, start, dtype, selection, c_strides(selection.shape))
+        return self.source, spans_of_block(self.source, start, dtype, selection, c_strides(selection.shape))
 
     def view(self, name: str, entry: TensorEntry) -> Any | None:
         """Return a whole tensor on the CPU over the mapping that this reader keeps.
@@ -181,7 +181,7 @@ class TensorReader:
     def _read(self, entry: TensorEntry, dtype: DType, selection: Selection) -> Array:
         block = np.empty(selection.block_shape, _stored(dtype))
         start = self.data_start + entry.data_offsets[0]
-        read_block(self.read_source, start, dtype, selection, c_strides(selection.shape), block)
+        read_block(self.source, start, dtype, selection, c_strides(selection.shape), block)
         return block
 
     def read_run(self, name: str, entry: TensorEntry, start: int, stop: int) -> Any:
@@ -203,7 +203,7 @@ class TensorReader:
     def tensor_to_write(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> TensorToWrite:  # noqa: ARG002
         """Describe a tensor for writing, even one of an unknown dtype."""
         dtype = entry.known_dtype or DType(entry.dtype, 8, -1, "", None, "uint8")
-        stored = StoredTensor(dtype, entry.shape, entry.nbytes, self.source, self.span_of(entry), digest)
+        stored = StoredTensor(dtype, entry.shape, entry.nbytes, self.unchecked, self.span_of(entry), digest)
         if not self.is_checked or digest is None:
             return stored
         # The kernel would copy bytes that nobody has checked; these pass through here, and a save refuses others.
@@ -232,7 +232,7 @@ class TensorReader:
         device = device_memory_of(self.adapter)
         if device is None or not can_stage(self.adapter, entries.values()):
             return None
-        return device, Staged(self.read_source, self.data_start, entries)
+        return device, Staged(self.source, self.data_start, entries)
 
     def _load_apart(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
         """Read whole tensors that do not overlap, in the order of their bytes: from one mapping, if possible."""
@@ -241,7 +241,7 @@ class TensorReader:
         start, stop = _cover(entries)
         mapping = None
         if stop - start >= MAPPED_FROM_NBYTES:
-            mapping = self.read_source.map(ByteRange(self.data_start + start, self.data_start + stop))
+            mapping = self.source.map(ByteRange(self.data_start + start, self.data_start + stop))
         if mapping is None:
             return self._load_into_arenas(entries)
         buffer, first = mapping
@@ -286,7 +286,7 @@ class TensorReader:
         """Read each group into one block of memory; return each block and the byte of the data at which it begins."""
         spans = [_cover(group) for group in groups]
         arenas = [aligned_block(stop - start, self._library.alignment) for start, stop in spans]
-        self.read_source.read_into(
+        self.source.read_into(
             (self.data_start + start, arena.data)
             for (start, _), arena in zip(spans, arenas, strict=True)
             if len(arena)

@@ -101,7 +101,7 @@ class StridedReader(msgspec.Struct, frozen=True):
     def plan(self, entry: TensorEntry, selection: Selection) -> Planned:
         """Return what reading a part of a tensor would read."""
         dtype = self._dtype("", entry)
-        source = self.stored.read_source
+        source = self.stored.source
         if not selection.n_elements:
             return source, []
         once, strides = self._once(selection)
@@ -242,7 +242,7 @@ class StridedReader(msgspec.Struct, frozen=True):
         """Read a block, its axes in the order of the source."""
         ordered, order, strides = _in_order_of_source(selection, strides)
         block = np.empty(selection.block_shape, dtype.bits_name)
-        read_block(self.stored.read_source, self.layout.start, dtype, ordered, strides, block.transpose(order))
+        read_block(self.stored.source, self.layout.start, dtype, ordered, strides, block.transpose(order))
         return block
 
 
