@@ -339,6 +339,13 @@ def test_signatures_travel_with_all_that_they_cover_and_go_when_they_are_stale(
     assert tensorkeep.push(model, at(hub), max_shard_size="1MB").removed == (*SHARDS, "model.sig")
 
 
+def test_a_save_makes_no_commit_for_each_file(hub: HubServer) -> None:
+    with pytest.raises(UnsupportedError, match=r"tensorkeep\.push"):
+        tensorkeep.save_checkpoint(WEIGHTS, at(hub))
+
+    assert hub.requests == []
+
+
 def test_digests_of_blocks_travel(hub: HubServer, model: Path) -> None:
     tensorkeep.add_block_digests(model)
 

@@ -107,7 +107,8 @@ def _target(destination: str) -> RemotePath:
             hint="tensorkeep.reshard writes to a directory",
         )
     target = RemotePath.of(destination)
-    target.check_writable()
+    if target.scheme != "hf":
+        target.check_writable()
     return target
 
 

@@ -16,7 +16,7 @@ import msgspec
 from tensorkeep.checkpoint import OldFiles
 from tensorkeep.errors import FormatError, IntegrityError, RefusedError, TransientError
 from tensorkeep.layout import MANIFEST, parse_manifest
-from tensorkeep.parallel import ProgressMeter, parallel_map
+from tensorkeep.parallel import ProgressMeter
 from tensorkeep.publishing._hub_errors import no_repository
 from tensorkeep.publishing._hub_limits import heed_limits
 from tensorkeep.publishing._hub_repository import Head, HubRepository, head_or_none, sums_of, without_bars
@@ -25,7 +25,6 @@ from tensorkeep.publishing._pushed import Push
 from tensorkeep.publishing._signatures import stale_among
 from tensorkeep.publishing._unchanged import unchanged_among
 
-_N_UPLOADS: Final = 4
 _LARGE_NBYTES: Final = 10**7
 """Size from which a file is uploaded by itself, so that progress shows and a killed push loses little."""
 
@@ -149,16 +148,16 @@ def _publish(new: Package, changes: _Changes, head: Head, repository: HubReposit
 def _upload(
     additions: dict[str, Any], files: dict[str, LocalFile], repository: HubRepository, options: HubOptions
 ) -> None:
-    """Upload large files side by side, and all small ones together."""
+    """Upload small files together, and large ones one by one.
+
+    They are sent in parts, or by Xet in many streams, and Ctrl-C ends only what runs in the main thread.
+    """
     meter = ProgressMeter(options.progress, sum(file.nbytes for file in files.values()))
     small = [name for name, file in files.items() if file.nbytes < _LARGE_NBYTES]
-    batches = [[name] for name, file in files.items() if file.nbytes >= _LARGE_NBYTES]
-
-    def send(names: list[str]) -> None:
+    large = [[name] for name, file in files.items() if file.nbytes >= _LARGE_NBYTES]
+    for names in [small, *large] if small else large:
         repository.upload([additions[name] for name in names])
         meter.add(sum(files[name].nbytes for name in names))
-
-    parallel_map(send, [*batches, *([small] if small else [])], n_threads=_N_UPLOADS, meter=meter)
 
 
 def _found_after_all(changes: _Changes, sums: dict[str, str], head: Head, repository: HubRepository) -> str | None:

@@ -176,7 +176,7 @@ class RemotePath(str):
     def _writable(self) -> tuple[WritableStore, str]:
         store, path = self._place(writes=True)
         if not isinstance(store, WritableStore):
-            raise read_only(self, "web servers")
+            raise read_only(self, "single files of the Hub" if self.scheme == "hf" else "web servers")
         return store, path
 
     def put(self, body: Body, *, on_written: Callable[[int], None] | None = None) -> None:

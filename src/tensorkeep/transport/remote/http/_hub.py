@@ -17,21 +17,25 @@ from tensorkeep.transport.remote.objects import Opening, RemoteObject, Stream, V
 from tensorkeep.transport.sources import ByteRange
 
 
-class HubStore(FsspecStore):
-    """The Hub as a store."""
+class HubStore:
+    """The Hub as a store to read from: each write would be a commit of its own, which readers see."""
 
     def __init__(self, files: Any, timeout_s: float) -> None:
         from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
-        super().__init__(files, "hf")
+        self._listing = FsspecStore(files, "hf")
         parts = urlsplit(files.endpoint)
         headers = build_hf_headers(token=files.token)
         self._hub = files
         self._web = HttpStore(Connections(timeout_s), f"{parts.scheme}://{parts.netloc}", headers)
 
-    def at(self, path: str) -> HubObject:  # type: ignore[override]
+    def at(self, path: str) -> HubObject:
         """Return a file, without a request."""
-        return HubObject(self._hub, self._web, path, self._name_of(path))
+        return HubObject(self._hub, self._web, path, self._listing.at(path).name)
+
+    def names(self, path: str) -> list[str] | None:
+        """Return the names in a directory."""
+        return self._listing.names(path)
 
 
 class HubObject:

@@ -243,7 +243,7 @@ def read_only(name: str, what: str) -> UnsupportedError:
         f"{what} cannot be written to",
         path=name,
         expected="a path, or a URL of s3, gs, az, or a file system of fsspec that can be written to",
-        hint="Save to a directory, and copy that to where it is served from",
+        hint="Save to a directory, and copy that to where it is served from; tensorkeep.push publishes it on the Hub",
     )
 
 
