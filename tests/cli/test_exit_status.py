@@ -43,6 +43,7 @@ MISSING: dict[str, list[str]] = {
     "transform vocabulary": ["missing", "--size", "4", "-o", "out"],
     "transform drop-layers": ["missing", "--layers", "1", "-o", "out"],
     "transform sparsify": ["missing", "--keep", "2:4", "-o", "out"],
+    "transform relabel": ["missing", "--to", "modelopt", "-o", "out"],
     "list": ["missing"],
     "prune": ["missing"],
     "fetch": ["http://127.0.0.1:1/missing", "out"],

@@ -8,6 +8,7 @@
 - `_layers`: `drop_layers`.
 - `_sparsity`: `sparsify`.
 - `_configs`: what changes in `config.json`. Pure.
+- `relabelling/`: `relabel`: NVFP4 under the names of another library.
 - `_rewrite`: `rewrite`, a checkpoint with other tensors.
 """
 
@@ -18,14 +19,18 @@ from tensorkeep.transforms._sparsity import sparsify
 from tensorkeep.transforms._vocabulary import resize_vocabulary
 from tensorkeep.transforms.experts import EXPERT_LAYOUTS, split_experts, stack_experts
 from tensorkeep.transforms.keymaps import KeyMap, KeyMapReport
+from tensorkeep.transforms.relabelling import Nvfp4Layout, nvfp4_in_config, relabel
 
 __all__ = [
     "EXPERT_LAYOUTS",
     "ConfigChange",
     "KeyMap",
     "KeyMapReport",
+    "Nvfp4Layout",
     "drop_layers",
     "layers_in_config",
+    "nvfp4_in_config",
+    "relabel",
     "resize_vocabulary",
     "rewrite",
     "sparsify",

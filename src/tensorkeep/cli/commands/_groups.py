@@ -17,7 +17,14 @@ from tensorkeep.cli.commands.programs import AS_TYPED, install_hook, run
 from tensorkeep.cli.commands.sharing import fetch, push, serve
 from tensorkeep.cli.commands.signing import keygen, sign
 from tensorkeep.cli.commands.stores import list_steps, prune
-from tensorkeep.cli.commands.transforming import drop_layers, sparsify, split_experts, stack_experts, vocabulary
+from tensorkeep.cli.commands.transforming import (
+    drop_layers,
+    relabel,
+    sparsify,
+    split_experts,
+    stack_experts,
+    vocabulary,
+)
 from tensorkeep.cli.commands.writing import add_block_digests, convert, edit, export, join, patch, reshard
 
 
@@ -65,6 +72,7 @@ GROUPS: Final[dict[str, list[Command]]] = {
         Command("transform vocabulary", vocabulary),
         Command("transform drop-layers", drop_layers),
         Command("transform sparsify", sparsify),
+        Command("transform relabel", relabel),
     ],
     "Steps of a run": [Command("list", list_steps), Command("prune", prune)],
     "Other machines": [Command("fetch", fetch), Command("push", push), Command("serve", serve)],
