@@ -7,7 +7,7 @@ writers sort tensors, last row first. Two rows are separate: dtypes that the for
 from __future__ import annotations
 
 from math import gcd
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -122,6 +122,9 @@ FOREIGN_DTYPES: tuple[DType, ...] = (
 
 ALL_BY_NAME: dict[str, DType] = BY_NAME | {dtype.name: dtype for dtype in FOREIGN_DTYPES}
 """Every row, for readers of other formats than safetensors."""
+
+HOLDS_QUANTIZED: Final = frozenset(("I32", "U8", "I8", "F8_E4M3", "F8_E5M2"))
+"""Dtypes in which quantized numbers are stored by libraries that have no dtype of their own for them."""
 
 _OTHER_SPELLINGS = {
     "bf16": "BF16",

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from tensorkeep.dtypes import HOLDS_QUANTIZED
 from tensorkeep.errors import FormatError, TransportError
 from tensorkeep.quantized._config import NO_CONFIG, QuantConfig, parse_config
 from tensorkeep.quantized._recognize import recognize
@@ -90,7 +91,7 @@ def read_config(path: str, name: str) -> dict[str, Any]:
 
 def _may_be_quantized(headers: Headers) -> bool:
     """Say whether asking a server for configurations is worth it."""
-    return any(one.dtype in {"I32", "U8", "I8", "F8_E4M3", "F8_E5M2"} for one in headers.values())
+    return any(one.dtype in HOLDS_QUANTIZED for one in headers.values())
 
 
 def _notes(tensors: LazyTensors, headers: Headers) -> dict[str, Any]:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
-from contextlib import ExitStack
-from typing import Any, ClassVar, Final, Self
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from tensorkeep.arrays import DEFAULT_FRAMEWORK, ArrayT
+from tensorkeep.dtypes import HOLDS_QUANTIZED
 from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import TensorkeepError
 from tensorkeep.formats import Description, FileDescription, StringArray
 from tensorkeep.formats.safetensors import Alias
 from tensorkeep.kinds.base._checks import Checks, names_to_check
@@ -36,8 +38,12 @@ from tensorkeep.tensors import (
 from tensorkeep.texts import counted
 from tensorkeep.transport import ByteSource
 
+if TYPE_CHECKING:
+    from tensorkeep.quantized import Layouts
+
 _DEQUANTIZE: Final = "tensorkeep.quantized:dequantize"
-"""Imported by name: few who open a checkpoint ask for it."""
+_LAYOUTS: Final = "tensorkeep.quantized:layouts"
+"""Imported by name: few who open a checkpoint ask for them."""
 
 
 class Opened(LazyTensors[ArrayT]):
@@ -248,7 +254,21 @@ class Opened(LazyTensors[ArrayT]):
             for what, found in others.items()
             if found
         ]
+        quantized = self.quantized()
+        if quantized is not None:
+            schemes = quantized.n_by_scheme.items()
+            rows = [(f"{n_tensors:,}", scheme) for scheme, n_tensors in schemes]
+            title = counted(len(quantized.tensors), "quantized tensor")
+            more.append(folded(title, table(("tensors", "how"), rows, len(rows))))
         return tensors_html(self.path, facts, self, self.metadata, *more)
+
+    def quantized(self) -> Layouts | None:
+        """Return which tensors are quantized, and how; None if none are, or a configuration cannot be read."""
+        if any(lazy.dtype in HOLDS_QUANTIZED for lazy in self.values()):
+            with suppress(TensorkeepError):  # `check` says what is wrong
+                found: Layouts = imported(_LAYOUTS)(self)
+                return found if found else None
+        return None
 
     def describe(self) -> Description:
         """Return the contents of the headers, for `tensorkeep inspect`."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import tensorkeep
 from tensorkeep.cli.reports.inspecting._report import Order, Report, report_on
 from tensorkeep.cli.reports.inspecting._state import StateReport, read_state
+from tensorkeep.dtypes import HOLDS_QUANTIZED
 from tensorkeep.formats.safetensors import ENCRYPTION_KEY, describe_file
 from tensorkeep.transport import finish_pending_commit, open_source
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tensorkeep.encryption import Key
     from tensorkeep.formats import Description
     from tensorkeep.kinds import LeftOut
+    from tensorkeep.quantized import Layouts
 
 
 def read_report(
@@ -29,6 +31,7 @@ def read_report(
 ) -> Report:
     """Read the headers of a checkpoint, and nothing else."""
     left_out: list[LeftOut] = []
+    quantized: Layouts | None = None
     is_alone = (
         engine is None
         and keys is None
@@ -38,11 +41,18 @@ def read_report(
     )
     # Opening it would import NumPy, which takes longer than all the rest
     description = _described(path) if is_alone else None
-    if description is None:
+    if description is None or _may_be_quantized(description):
         with tensorkeep.open(path, variant=variant, dangerous="record", engine=engine, key=keys) as opened:
             description, left_out = opened.describe(), opened.left_out()
+            quantized = opened.quantized() if _may_be_quantized(description) else None
     state = state_of(description)
-    return report_on(description, path=path, state=state, left_out=left_out, pattern=pattern, order=order)
+    return report_on(
+        description, path=path, state=state, left_out=left_out, quantized=quantized, pattern=pattern, order=order
+    )
+
+
+def _may_be_quantized(description: Description) -> bool:
+    return any(entry.dtype in HOLDS_QUANTIZED for file in description.files for entry in file.entries.values())
 
 
 def _described(path: str) -> Description | None:

@@ -17,6 +17,7 @@
       "n_misaligned": 0,
       "n_unknown": 0, "unknowns": {}, "strings": {},
       "dangers": {},
+      "quantized": null,
       "digests": "none",
       "metadata": {"format": "pt"},
       "state": null,
@@ -48,6 +49,8 @@ which say which tensors are views of others, and give all other values by dotted
 sequences and sets as arrays, anything else as text. `problem` says why part of it is unreadable. A tensor that is a
 view has the member `of`, 0 bytes and an empty range; memory that only views share has `n_sharing`. By name, `strings`
 are arrays of strings, `unknowns` what is not read, and `dangers` objects in pickles that could only do harm.
+`quantized` is null if no tensor is quantized; otherwise it has the method that the configuration names, how many
+tensors are quantized in which way (`n_by_scheme`), and the number of findings that `tensorkeep check` would list.
 
 With `--stats`, the member `statistics` comes last, with one tensor per line: the fields of
 `tensorkeep.TensorStatistics`, with null for numbers that are infinite.
@@ -90,6 +93,7 @@ def inspect_lines(
         "unknowns": report.unknowns,
         "strings": report.strings,
         "dangers": report.dangers,
+        "quantized": _quantized(report),
         "digests": report.digests,
         "metadata": report.metadata,
         "state": state_members(report.state, pattern=pattern),
@@ -98,6 +102,13 @@ def inspect_lines(
         "tensors": _tensors(report),
         **measured,
     })
+
+
+def _quantized(report: Report) -> dict[str, object] | None:
+    found = report.quantized
+    if found is None:
+        return None
+    return {"method": found.method, "n_by_scheme": found.n_by_scheme, "n_findings": len(found.findings)}
 
 
 def _shard(content: FileDescription) -> dict[str, object]:

@@ -17,6 +17,7 @@ from tensorkeep.transport import without_secrets
 if TYPE_CHECKING:
     from tensorkeep.formats import Description, Digests, FileDescription
     from tensorkeep.kinds import LeftOut
+    from tensorkeep.quantized import Layouts
 
 
 _MAX_ALIGNMENT_NBYTES = 64
@@ -70,6 +71,7 @@ class Report(msgspec.Struct, frozen=True):
         state: The metadata about a state, or None.
         strings: Name of each array of strings to what it is.
         unknowns: Name of each object that is not read to what it is.
+        quantized: Which tensors are quantized, and how; None if none are.
     """
 
     path: str
@@ -83,6 +85,7 @@ class Report(msgspec.Struct, frozen=True):
     state: StateReport | None = None
     strings: Mapping[str, str] = {}
     unknowns: Mapping[str, str] = {}
+    quantized: Layouts | None = None
 
     @property
     def form(self) -> str:
@@ -177,6 +180,7 @@ def report_on(
     path: str,
     state: StateReport | None = None,
     left_out: Iterable[LeftOut] = (),
+    quantized: Layouts | None = None,
     pattern: str | None = None,
     order: Order = Order.OFFSET,
 ) -> Report:
@@ -200,6 +204,7 @@ def report_on(
         state=state,
         strings={other.name: other.what for other in left_out if other.is_data},
         unknowns={other.name: other.what for other in left_out if not other.is_data},
+        quantized=quantized,
     )
 
 

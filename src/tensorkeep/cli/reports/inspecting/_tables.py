@@ -28,6 +28,7 @@ from tensorkeep.texts import counted
 
 if TYPE_CHECKING:
     from tensorkeep.formats import Digests
+    from tensorkeep.quantized import Layouts
 
 
 _LIGHT = 100
@@ -89,10 +90,25 @@ def _facts(report: Report) -> Iterator[tuple[str, Span]]:
         yield "state", _state(report.state)
     for name, reason in report.dangers.items():
         yield "DANGER", (f"{printable(name)} {reason}: do not load this file with another program", "error")
+    if report.quantized is not None:
+        yield from _quantized(report.quantized)
     yield from _others("strings", report.strings, "")
     yield from _others("unknown", report.unknowns, "warning")
     if report.is_safetensors:
         yield from _layout_facts(report)
+
+
+def _quantized(found: Layouts) -> Iterator[tuple[str, Span]]:
+    """List how many tensors are quantized in which way."""
+    schemes = found.n_by_scheme.items()
+    for place, (scheme, n_tensors) in enumerate(islice(schemes, _MAX_OTHERS)):
+        yield "" if place else "quantized", (f"{counted(n_tensors, 'tensor')}: {printable(scheme)}", "")
+    if len(schemes) > _MAX_OTHERS:
+        yield "", (f"and {len(schemes) - _MAX_OTHERS:,} more (all with --json)", "")
+    if found.findings:
+        there_is = "there is" if len(found.findings) == 1 else "there are"
+        label = "" if schemes else "quantized"
+        yield label, (f"{there_is} {counted(len(found.findings), 'finding')}: see `tensorkeep check`", "warning")
 
 
 def _others(label: str, others: Mapping[str, str], style: Style) -> Iterator[tuple[str, Span]]:
