@@ -342,8 +342,8 @@ def test_many_tensors_that_do_not_fold(run: Any, write_file: Any) -> None:
 
 
 def test_quantized_tensors_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    layer = {"weight_packed": np.zeros((8, 4), np.uint8), "weight_global_scale": np.ones(1, np.float32)}
-    scales = {"weight_scale": np.zeros((8, 1), np.uint8)}
+    layer = {"weight_packed": np.zeros((8, 16), np.uint8), "weight_global_scale": np.ones(1, np.float32)}
+    scales = {"weight_scale": np.zeros((8, 2), np.uint8)}
     tensors = {f"layers.{n}.{name}": array for n in range(3) for name, array in {**layer, **scales}.items()}
     del tensors["layers.2.weight_scale"]
     tensorkeep.save({**tensors, "ids": np.zeros(3, np.int32)}, tmp_path / "model.safetensors")
@@ -352,13 +352,13 @@ def test_quantized_tensors_are_counted(tmp_path: Path, capsys: pytest.CaptureFix
         assert main(["inspect", str(path)]) == 0
         lines = capsys.readouterr().out.splitlines()
         at = next(place for place, line in enumerate(lines) if line.startswith("  quantized"))
-        assert lines[at].endswith("quantized  2 tensors: nvfp4-pack-quantized: e2m1, one scale")
+        assert lines[at].endswith("quantized  2 tensors: nvfp4-pack-quantized: e2m1, groups of 16")
         assert lines[at + 1].strip() == "there is 1 finding: see `tensorkeep check`"
     assert main(["inspect", str(path), "--json"]) == 0
-    expected = {"method": None, "n_by_scheme": {"nvfp4-pack-quantized: e2m1, one scale": 2}, "n_findings": 1}
+    expected = {"method": None, "n_by_scheme": {"nvfp4-pack-quantized: e2m1, groups of 16": 2}, "n_findings": 1}
     assert json.loads(capsys.readouterr().out)["quantized"] == expected
     with tensorkeep.open(path) as opened:
         assert "2 quantized tensors" in opened._repr_html_()
     (tmp_path / "config.json").write_text("{")  # `check` says what is wrong with it
     assert main(["inspect", str(path)]) == 0
-    assert "quantized" not in capsys.readouterr().out
+    assert "  quantized  " not in capsys.readouterr().out

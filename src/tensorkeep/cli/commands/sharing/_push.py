@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,7 +10,9 @@ import tensorkeep
 from tensorkeep.cli.inputs import AsJson, Force, SplitLarge, Target, Variant, size_of
 from tensorkeep.cli.reports import Published
 from tensorkeep.cli.terminal import Writing, show_result
-from tensorkeep.publishing import Push
+
+if TYPE_CHECKING:
+    from tensorkeep.publishing import Push
 
 
 def push(
