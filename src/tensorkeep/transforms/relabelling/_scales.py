@@ -81,5 +81,5 @@ def originals_in(metadata: Mapping[str, str]) -> dict[str, Original]:
 
 
 def emit_originals(originals: Mapping[str, Original]) -> dict[str, str]:
-    """Return metadata that keeps scales; none if there are none."""
+    """Return metadata that keeps scales; empty without any."""
     return {METADATA_KEY: msgspec.json.encode(originals).decode()} if originals else {}
