@@ -12,6 +12,7 @@
 - `_ties`: tensors that are equal, or should be.
 - `_files`: the files of a checkpoint.
 - `_pipeline`: directories of several models. Pure.
+- `_by_executor`: statistics that workers compute.
 - `_numbers`: what the elements say: NaNs, infinities, zeros.
 - `_report`: the result.
 - `_check`: `check`.

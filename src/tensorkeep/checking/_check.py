@@ -6,10 +6,11 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from tensorkeep.checking._by_executor import Measure, measure_here, measuring_by
 from tensorkeep.checking._comparison import AreEqual, Fit, Reference, compare
 from tensorkeep.checking._files import examine_files, examine_shard_numbers, examine_strays, is_one_of_several
 from tensorkeep.checking._findings import CheckFinding, finding_about
@@ -30,11 +31,14 @@ from tensorkeep.checking._report import CheckReport, in_order
 from tensorkeep.checking._settings import examine_settings
 from tensorkeep.checking._ties import equality_of, examine_copies, examine_tie, examine_wrappers
 from tensorkeep.checkpoint import open_checkpoint
-from tensorkeep.errors import FormatError, IntegrityError, SourceMissingError
+from tensorkeep.errors import FormatError, IntegrityError, SourceMissingError, UnsupportedError
 from tensorkeep.kinds import Opened
 from tensorkeep.parallel import Progress
 from tensorkeep.tensors import LazyTensors
 from tensorkeep.transport import exists, is_directory, join, listing_cache
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 _adapter_part: Final = re.compile(r"lora_[AB]|lora_down|lora_up|lokr_|hada_").search
 
@@ -47,6 +51,7 @@ def check(
     variant: str | None = None,
     engine: str | None = None,
     progress: Progress | None = None,
+    executor: Executor | None = None,
 ) -> CheckReport:
     """Say whether the tensors of a checkpoint make sense together, and for a model.
 
@@ -73,6 +78,8 @@ def check(
         variant: Which checkpoint of a directory: `"fp16"` finds `model.fp16.safetensors` or its shards.
         engine: The library that reads the files instead of tensorkeep; see `open`.
         progress: Called with the bytes read so far and the total, by one thread at a time.
+        executor: What reads all elements for `data` in place of threads of this process: any
+            `concurrent.futures.Executor` whose tasks can be pickled. All workers must see the same files.
 
     Returns:
         What was found, worst first. It is true if nothing is wrong.
@@ -92,20 +99,32 @@ def check(
         True
     """
     if isinstance(what, LazyTensors):
+        if executor is not None:
+            raise UnsupportedError("workers open the checkpoint themselves", expected="a path, with `executor`")
         return _report(what, against, data=data, progress=progress)
     with listing_cache(os.fspath(what)) as path:
         if is_directory(path) and exists(join(path, PIPELINE)):
-            return _of_pipeline(path, data=data, variant=variant, progress=progress)
-        return _of_path(path, against, data=data, variant=variant, engine=engine, progress=progress)
+            return _of_pipeline(path, data=data, variant=variant, progress=progress, executor=executor)
+        return _of_path(
+            path, against, data=data, variant=variant, engine=engine, progress=progress, executor=executor
+        )
 
 
 def _of_path(
-    path: str, against: Any, *, data: bool, variant: str | None, engine: str | None, progress: Progress | None
+    path: str,
+    against: Any,
+    *,
+    data: bool,
+    variant: str | None,
+    engine: str | None,
+    progress: Progress | None,
+    executor: Executor | None,
 ) -> CheckReport:
     """Check what is at a path; files that cannot be opened together are findings."""
+    measure = measure_here if executor is None else measuring_by(executor, path, variant, engine)
     try:
         with open_checkpoint(path, variant=variant, engine=engine) as opened:
-            found = _report(opened, against, data=data, progress=progress)
+            found = _report(opened, against, data=data, progress=progress, measure=measure)
     except (IntegrityError, SourceMissingError):
         with suppress(SourceMissingError):
             if findings := examine_files(path, variant, engine):
@@ -115,7 +134,9 @@ def _of_path(
     return msgspec.structs.replace(found, findings=in_order([*strays, *found.findings]))
 
 
-def _report(tensors: LazyTensors, against: Any, *, data: bool, progress: Progress | None) -> CheckReport:
+def _report(
+    tensors: LazyTensors, against: Any, *, data: bool, progress: Progress | None, measure: Measure = measure_here
+) -> CheckReport:
     opened = tensors if isinstance(tensors, Opened) else None
     path = None if opened is None else opened.path
     files = [] if opened is None else list(opened.sources)
@@ -137,7 +158,7 @@ def _report(tensors: LazyTensors, against: Any, *, data: bool, progress: Progres
             known = {finding.code for finding in compared}
             findings = [*compared, *(finding for finding in findings if finding.code not in known)]
     if data:
-        findings += examine_numbers(tensors, progress)
+        findings += examine_numbers(tensors, progress, measure)
     return CheckReport(
         path=tensors.path,
         findings=in_order(findings),
@@ -186,7 +207,9 @@ def _needs_code(error: NeedsCodeError) -> CheckFinding:
     )
 
 
-def _of_pipeline(path: str, *, data: bool, variant: str | None, progress: Progress | None) -> CheckReport:
+def _of_pipeline(
+    path: str, *, data: bool, variant: str | None, progress: Progress | None, executor: Executor | None
+) -> CheckReport:
     """Check the components of a diffusers pipeline."""
     components = components_of(read_config(join(path, PIPELINE)))
     present = {name: is_directory(join(path, name)) for name in components}
@@ -194,7 +217,15 @@ def _of_pipeline(path: str, *, data: bool, variant: str | None, progress: Progre
     n_tensors = n_files = 0
     for name in filter(present.get, present):
         try:
-            found = _of_path(join(path, name), None, data=data, variant=variant, engine=None, progress=progress)
+            found = _of_path(
+                join(path, name),
+                None,
+                data=data,
+                variant=variant,
+                engine=None,
+                progress=progress,
+                executor=executor,
+            )
         except (SourceMissingError, FormatError):  # a tokenizer or a scheduler, without weights
             continue
         n_tensors, n_files = n_tensors + found.n_tensors, n_files + found.n_files

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from tensorkeep.checking._by_executor import Measure, measure_here
 from tensorkeep.checking._findings import CheckFinding, Severity, finding_about
 from tensorkeep.errors import DtypeError, UnsupportedError
-from tensorkeep.measuring import TensorStatistics, statistics
+from tensorkeep.measuring import TensorStatistics
 from tensorkeep.parallel import Progress
 from tensorkeep.tensors import LazyTensor
 from tensorkeep.texts import counted
@@ -26,9 +27,11 @@ _BEGIN_AS_ZERO: Final = ("lora_B", "lora_up", "lora_embedding_A", "zero", "adaLN
 _MAY_BE_INFINITE: Final = ("mask", "bias_table")
 
 
-def examine_numbers(tensors: Mapping[str, LazyTensor], progress: Progress | None) -> Iterator[CheckFinding]:
+def examine_numbers(
+    tensors: Mapping[str, LazyTensor], progress: Progress | None, measure: Measure = measure_here
+) -> Iterator[CheckFinding]:
     """Read all tensors once, in bounded memory; rows are looked for only where there are enough zeros."""
-    measured = statistics(tensors, progress=progress)
+    measured = measure(tensors, progress)
     yield from _not_numbers(measured)
     empty = [each.name for each in measured.values() if _is_weight(each) and each.n_elements == each.n_zeros > 0]
     begun = [name for name in empty if _has_part(name, _BEGIN_AS_ZERO)]

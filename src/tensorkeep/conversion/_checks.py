@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from tensorkeep.checkpoint import Progress, check_replaced, digests_to_replace, find_damage, verify
 from tensorkeep.conversion._sources import Sources
@@ -13,6 +14,9 @@ from tensorkeep.kinds import Check, refuse
 from tensorkeep.parallel import ProgressMeter, Workers
 from tensorkeep.tensors import LazyTensors
 from tensorkeep.transport import split
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 
 class SourceChecks:
@@ -32,12 +36,14 @@ class SourceChecks:
         progress: Progress | None,
         *,
         is_wanted: bool,
+        executor: Executor | None = None,
     ) -> None:
         made = (old for old, lazy in zip(wanted, new.values(), strict=True) if lazy.digest is None)
         remade = list(sources.stored_names(made))
         self._digests = [(path, digests_to_replace(source, remade)) for path, source in sources.by_path]
         self._sums: list[Check] = []
         self._is_wanted = is_wanted
+        self._executor = executor
         for source in sources.opened if is_wanted else ():
             found = source.checks([name for name in remade if name in source]).checks
             self._sums += [check for check in found if check.algorithm is not BLAKE3]
@@ -54,7 +60,7 @@ class SourceChecks:
 
     def check_digests(self) -> None:
         """Check sources against digests that the conversion replaces, so that damage never gets a valid digest."""
-        check_replaced(self._digests, self._meter)
+        check_replaced(self._digests, self._meter, self._executor)
 
     def _check_sums(self) -> None:
         for finding in find_damage(self._sums, self._meter, n_threads=1):
@@ -86,4 +92,4 @@ class SourceChecks:
         """Check the written files against the digests in their headers, which were computed from the sources."""
         self.is_read_back = bool(paths)
         for path in paths if self._is_wanted else ():
-            refuse(verify(path, progress=self.part()).findings, split(path)[1])
+            refuse(verify(path, progress=self.part(), executor=self._executor).findings, split(path)[1])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -44,6 +44,9 @@ from tensorkeep.texts import listed
 from tensorkeep.transport import join, split
 
 _Path = str | os.PathLike[str]
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 _RESERVED: Final = ("format", "__metadata__", SEAL_KEY)
 """Metadata keys that are not names of tensors."""
@@ -119,8 +122,12 @@ def convert(
     limits: PickleLimits = DEFAULT_LIMITS,
     engine: str | None = None,
     progress: Progress | None = None,
+<<<<<<< HEAD
     key: KeyLike | Sequence[KeyLike] | None = None,
     encrypt: KeyLike | Encryption | None = None,
+=======
+    executor: Executor | None = None,
+>>>>>>> b62cacdb (executor=: fetch, verify, reshard, join, convert, check, scan and ranks by processes or workers on many machines)
 ) -> Conversion:
     """Convert a checkpoint of any kind to safetensors, all or nothing, without running any of it.
 
@@ -171,8 +178,13 @@ def convert(
         engine: The library that reads the source instead of tensorkeep; see `open`.
         progress: Called with the bytes checked and written so far and the total, by one thread at a time. If it
             raises, the work stops and the destination is unchanged.
+<<<<<<< HEAD
         key: The key of an encrypted source; see `open`.
         encrypt: The key to encrypt the new files with, the path of a file with it, or an `Encryption`.
+=======
+        executor: What copies tensors and reads them back in place of threads of this process; see `reshard`. Tensors
+            that are not in a file as they will be, such as cast ones, are written by this process.
+>>>>>>> b62cacdb (executor=: fetch, verify, reshard, join, convert, check, scan and ranks by processes or workers on many machines)
 
     Returns:
         What was written, and what was left out.
@@ -247,7 +259,7 @@ def convert(
                 })
             prepared = _prepare(new, ties.aliases, share_views=share_views)
         nbytes = sum(host.nbytes for host in prepared.to_write.values())
-        checks = SourceChecks(sources, wanted, new, nbytes, progress, is_wanted=check)
+        checks = SourceChecks(sources, wanted, new, nbytes, progress, is_wanted=check, executor=executor)
         checks.check_digests()
         wait_for_sums = files.enter_context(checks.summing())
         written: list[str] = []
@@ -270,6 +282,7 @@ def convert(
             order=arrangement.order,
             durable=durable,
             progress=checks.part(),
+            executor=executor,
             before_commit=finish,
             encryption=Encryption.of(encrypt),
         )

@@ -10,6 +10,7 @@
 - `_unchanged`: files that are already at the destination.
 - `_check`: compares what was downloaded with what was expected.
 - `_download`: downloads many ranges at once.
+- `_by_executor`: downloads by the workers of an executor.
 - `_waiting`: waits for another process that fetches the same.
 - `_destination`: where the files go, and how they appear there all at once.
 - `_overwrite_guard`: which files of the destination may be replaced.

@@ -19,7 +19,7 @@ _PARTS_NBYTES: Final = (2**22, 2**25)
 _PARTS_OF_EACH: Final = 4
 """Fewest requests for each thread, if there is enough to do, so that all threads end at about the same time."""
 
-_BUFFER_NBYTES: Final = 2**19
+BUFFER_NBYTES: Final = 2**19
 """Bytes per write."""
 
 _RECORDED_EVERY_S: Final = 1.0
@@ -43,6 +43,11 @@ class Arrival:
         if self.missing and not source.opening.serves_ranges:
             self.missing = [ByteRange(0, source.nbytes)]
         self._n_missing = sum(map(len, self.missing))
+
+    @property
+    def path(self) -> str:
+        """Where it arrives."""
+        return self._staging.path_of(self.name)
 
     def begin(self) -> int:
         """Create the file at its full size, so that a full disk shows early, and write the first response's bytes."""
@@ -143,7 +148,7 @@ class _Crew:
                 self._failures.clear()  # the error's traceback refers to this frame: break the cycle
 
     def _work(self) -> None:
-        buffer = memoryview(bytearray(_BUFFER_NBYTES))
+        buffer = memoryview(bytearray(BUFFER_NBYTES))
         try:
             while not self._is_stopped:
                 with self._turn:

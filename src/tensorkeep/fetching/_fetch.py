@@ -19,6 +19,7 @@ from tensorkeep.errors import (
     TransportError,
     UnsupportedError,
 )
+from tensorkeep.fetching._by_executor import download_by
 from tensorkeep.fetching._check import damaged_spans, findings_in, not_as_saved
 from tensorkeep.fetching._companions import MAX_COMPANION_NBYTES, is_page
 from tensorkeep.fetching._destination import Destination, destination_of
@@ -35,6 +36,8 @@ from tensorkeep.parallel import ProgressMeter, parallel_map
 from tensorkeep.transport import RemotePath, RemoteSource, is_remote, refuse_url
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from tensorkeep.trust import Trust
 
 _TRUSTED: Final = "tensorkeep.fetching._trusted:trusted_plan"
@@ -55,6 +58,7 @@ def fetch(
     wait_s: float = 3600.0,
     trust: Trust | None = None,
     progress: Callable[[int, int], None] | None = None,
+    executor: Executor | None = None,
 ) -> str:
     """Download a checkpoint from a server or a store, completely or not at all.
 
@@ -85,6 +89,9 @@ def fetch(
         wait_s: Seconds to wait for another process that fetches the same to the same place.
         progress: Called with the bytes done and the bytes in total, by one thread at a time; while another process
             is waited for, with its bytes. If it raises, the fetch ends with that error.
+        executor: What downloads in place of threads of this process: any `concurrent.futures.Executor` whose tasks
+            can be pickled, such as a `ProcessPoolExecutor` or dask's `client.get_executor()`. Workers are given the
+            URL with its credentials, and must see the destination. This process checks what came, and publishes it.
 
     Returns:
         The path to open: the directory if `url` is that of a directory, else the file or index in it.
@@ -122,7 +129,7 @@ def fetch(
     place = destination_of(destination, plan)
     sources = _opened(plan)
     plan = msgspec.structs.replace(plan, files=tuple(file for file in plan.files if file.name in sources))
-    fetching = _Fetch(plan, place, sources, progress, durable=durable, overwrite=overwrite)
+    fetching = _Fetch(plan, place, sources, progress, durable=durable, overwrite=overwrite, executor=executor)
     patiently(
         lambda: fetching.run(n_threads=path.connections),
         journal_of(place.staging(plan)),
@@ -193,6 +200,7 @@ class _Fetch:
         *,
         durable: bool,
         overwrite: bool,
+        executor: Executor | None,
     ) -> None:
         self._plan = plan
         self._place = place
@@ -201,6 +209,7 @@ class _Fetch:
         self._stamps = {name: VersionId.of(source.version) for name, source in sources.items()}
         self._meter = ProgressMeter(progress, sum(source.nbytes for source in sources.values()))
         self._durable = durable
+        self._executor = executor
         self._overwrite = overwrite
 
     def run(self, *, n_threads: int) -> None:
@@ -228,7 +237,14 @@ class _Fetch:
             ]
             coming = sum(len(span) for arrival in arrivals for span in arrival.missing)
             self._meter.add(sum(source.nbytes for source in self._sources.values()) - coming)
-            download(arrivals, self._meter, lambda arrival: self._check(arrival, staging), n_threads=n_threads)
+
+            def check(arrival: Arrival) -> None:
+                self._check(arrival, staging)
+
+            if self._executor is None:
+                download(arrivals, self._meter, check, n_threads=n_threads)
+            else:
+                download_by(self._executor, arrivals, self._meter, check, durable=self._durable)
             self._check_all(staging)
             publish(staging)
         except BaseException:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from tensorkeep.errors import SourceMissingError, TensorkeepError
+from tensorkeep.executors import run_in
+from tensorkeep.parallel import ProgressMeter
 from tensorkeep.scanner._findings import error_text
 from tensorkeep.scanner._report import ScanFinding, ScannedFile, ScanReport
 from tensorkeep.scanner._scan_file import checkpoint_spans, scan_file
@@ -22,6 +27,9 @@ from tensorkeep.transport import (
     without_secrets,
 )
 
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
 _METADATA = ".metadata"
 """The file of a distributed checkpoint that declares where its tensors are."""
 
@@ -32,7 +40,11 @@ _MAX_DEPTH = 8
 """Levels of directories that are listed on a server."""
 
 
-def scan(*paths: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None) -> ScanReport:
+def scan(
+    *paths: str | os.PathLike[str],
+    progress: Callable[[int, int], None] | None = None,
+    executor: Executor | None = None,
+) -> ScanReport:
     """List what files, or all files below directories, would run if other programs loaded them.
 
     Nothing is imported, called or built. Files are recognized by their contents, not their names: pickles, every form
@@ -43,6 +55,9 @@ def scan(*paths: str | os.PathLike[str], progress: Callable[[int, int], None] | 
     Args:
         paths: Files and directories, or their URLs; a URL of a directory works if the server lists it.
         progress: Called with the bytes of files that are done, and of all files.
+        executor: What reads the files in place of this process, one by one: any `concurrent.futures.Executor` whose
+            tasks can be pickled, such as a `ProcessPoolExecutor` or dask's `client.get_executor()`. All workers must
+            see the same files.
 
     Returns:
         The findings. Something that cannot be read is a finding, too.
@@ -65,17 +80,68 @@ def scan(*paths: str | os.PathLike[str], progress: Callable[[int, int], None] | 
     sizes = [_size(file) for file, _ in chosen]
     n_all = sum(sizes)
     modules = {found for file, _ in chosen for found in _modules_of(file)}
-    files: list[ScannedFile] = []
     spans = _Spans()
-    n_done = 0
-    for (file, is_chosen), size in zip(chosen, sizes, strict=True):
-        found = _scanned(file, spans.of(file), modules, is_chosen=is_chosen)
-        if found is not None:
-            files.append(found)
-        n_done += size
-        if progress is not None:
-            progress(n_done, n_all)
+    tasks = [
+        ScanTask(file, is_chosen, tuple((span.start, span.stop) for span in spans.of(file)), frozenset(modules), size)
+        for (file, is_chosen), size in zip(chosen, sizes, strict=True)
+    ]
+    meter = ProgressMeter(progress, n_all)
+    if executor is None:
+        scanned = [_counted(task, meter) for task in tasks]
+    else:
+        at = [msgspec.structs.replace(task, file=_absolute(task.file)) for task in tasks]
+        elsewhere = run_in(executor, scan_elsewhere, at, lambda task, _: meter.add(task.nbytes))
+        scanned = [
+            found and msgspec.structs.replace(found, path=task.file)
+            for task, found in zip(tasks, elsewhere, strict=True)
+        ]
+    files = [found for found in scanned if found is not None]
     return ScanReport(tuple(map(str, roots)), tuple(files), len(chosen) - len(files))
+
+
+class ScanTask(msgspec.Struct, frozen=True):
+    """A file to scan.
+
+    Attributes:
+        file: Its path or URL.
+        is_chosen: Whether the caller named the file itself.
+        spans: Parts of it that the metadata of a distributed checkpoint declares.
+        modules: Names under which Python could import the other files.
+        nbytes: Its size.
+    """
+
+    file: str
+    is_chosen: bool
+    spans: tuple[tuple[int, int], ...]
+    modules: frozenset[str]
+    nbytes: int
+
+
+def _absolute(file: str) -> str:
+    return file if is_remote(file) else os.path.abspath(file)
+
+
+def _counted(task: ScanTask, meter: ProgressMeter) -> ScannedFile | None:
+    found = scan_one(task)
+    meter.add(task.nbytes)
+    return found
+
+
+def scan_elsewhere(task: ScanTask) -> ScannedFile | None:
+    """Scan a file that another process has seen; that is all a worker does."""
+    if task.nbytes != _size(task.file):
+        raise SourceMissingError(
+            "a worker does not find the file that it was told to scan",
+            path=task.file,
+            hint="All workers must see the same files, under absolute paths",
+        )
+    return scan_one(task)
+
+
+def scan_one(task: ScanTask) -> ScannedFile | None:
+    """Scan a file."""
+    spans = [ByteRange(start, stop) for start, stop in task.spans]
+    return _scanned(task.file, spans, task.modules, is_chosen=task.is_chosen)
 
 
 def _modules_of(file: str) -> Iterator[str]:

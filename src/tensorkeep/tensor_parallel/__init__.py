@@ -5,6 +5,7 @@
 - `_divide`: every rank's part of every tensor. Pure.
 - `_model_plan`: a model's own plan.
 - `_fill`: the parts of one tensor, written while it passes once.
+- `_by_executor`: the same by the workers of an executor.
 - `_write`: the directories of all ranks, published as one.
 - `_reshard`: `reshard_for_ranks`.
 """

@@ -13,7 +13,7 @@ import numpy as np
 
 from tensorkeep.checkpoint import Place, ReservedFiles
 from tensorkeep.digests import new_hasher
-from tensorkeep.errors import IntegrityError
+from tensorkeep.errors import IntegrityError, SourceChangedError
 from tensorkeep.tensors import LazyTensor
 from tensorkeep.transport import ReservedFile
 
@@ -70,10 +70,19 @@ def spans_in_row(ranges: Iterable[tuple[int, int]], shape: tuple[int, ...], dim:
     return tuple((begin * inner // 8, end * inner // 8) for begin, end in ranges)
 
 
-def fill(lazy: LazyTensor, wanted: TensorToFill, files: ReservedFiles, on_bytes: Callable[[int], None]) -> Filled:
-    """Write the parts of one tensor, and return the digests; refuse bytes that are not those that were saved."""
-    if (lazy.dtype, lazy.shape) != (wanted.dtype, wanted.shape):
-        raise IntegrityError("the checkpoint was saved again while it was read", tensor=wanted.name)
+def fill(
+    lazy: LazyTensor,
+    wanted: TensorToFill,
+    files: ReservedFiles,
+    on_bytes: Callable[[int], None],
+    digest: bytes | None = None,
+) -> Filled:
+    """Write the parts of one tensor, and return the digests; refuse bytes that are not those that were saved.
+
+    `digest` is the one that it had for whoever planned this.
+    """
+    if (lazy.dtype, lazy.shape) != (wanted.dtype, wanted.shape) or digest not in {None, lazy.digest}:
+        raise SourceChangedError("the checkpoint was saved again while it was read", hint="Start again")
     hasher = new_hasher()
     parts = _parts(wanted.parts)
     done = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
@@ -26,12 +26,16 @@ from tensorkeep.kinds import Opened
 from tensorkeep.layout import RANK_SET, parse_size, rank_directory
 from tensorkeep.parallel import ProgressMeter, batches_of, parallel_map
 from tensorkeep.quantized import Layouts, layouts
+from tensorkeep.tensor_parallel._by_executor import SourceToOpen, filling_by
 from tensorkeep.tensor_parallel._divide import Division, Header, divide
 from tensorkeep.tensor_parallel._fill import Filled, TensorToFill, fill
 from tensorkeep.tensor_parallel._model_plan import model_plan
 from tensorkeep.tensor_parallel._plan import MODEL, PatternPlan, parse_plan
 from tensorkeep.tensor_parallel._write import Shares, write_ranks
 from tensorkeep.transport import ByteRange, Reserved, is_directory, is_remote, join, list_names, open_source, split
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 Plan = Mapping[str, str] | str | os.PathLike[str]
 
@@ -67,6 +71,7 @@ def reshard_for_ranks(
     overwrite: bool = False,
     durable: bool = True,
     progress: Progress | None = None,
+    executor: Executor | None = None,
 ) -> RankDivision:
     """Divide a checkpoint for tensor parallelism: one directory for each rank, which that rank reads alone.
 
@@ -98,6 +103,9 @@ def reshard_for_ranks(
         durable: Whether to wait until everything is on the disk (fsync).
         progress: Called with the bytes read so far and the total, by one thread at a time. An exception from it ends
             the work, and nothing changes.
+        executor: What reads and writes in place of threads of this process: any `concurrent.futures.Executor` whose
+            tasks can be pickled, such as a `ProcessPoolExecutor` or dask's `client.get_executor()`. All workers must
+            see the source and the destination. This process commits.
 
     Returns:
         What each rank has.
@@ -139,7 +147,10 @@ def reshard_for_ranks(
             index_metadata={},
             before_commit=lambda _: refuse_replaced(identities),
         )
-        write_ranks(target, shares, options, _companions(path), _by_threads(opened, progress))
+        fill_all = _by_threads(opened, progress)
+        if executor is not None:
+            fill_all = filling_by(executor, opened, SourceToOpen.of(path, variant), progress)
+        write_ranks(os.path.abspath(target), shares, options, _companions(path), fill_all)
     return _described(shares)
 
 

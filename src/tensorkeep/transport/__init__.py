@@ -6,6 +6,7 @@
   others.
 - `_paths`: paths and URLs alike.
 - `_block_proof`: digests of blocks from the file beside the data.
+- `_handed_over`: a file as another process opens it.
 - `_planning`: what reading some ranges costs.
 - `_sums`: checksums of bytes in a source.
 - `_open`: the source that fits what the caller has.
@@ -15,6 +16,7 @@
 
 from tensorkeep.buffers import Buffer
 from tensorkeep.transport._block_proof import BlockProof
+from tensorkeep.transport._handed_over import HandedOver
 from tensorkeep.transport._kept_sums import kept_sha256
 from tensorkeep.transport._open import Openable, open_source
 from tensorkeep.transport._paths import (
@@ -98,6 +100,7 @@ __all__ = [
     "CheckedRange",
     "DigestedRanges",
     "DirectoryLock",
+    "HandedOver",
     "JoinedSource",
     "LocalFile",
     "MemorySource",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -25,6 +25,9 @@ from tensorkeep.kinds import Check, Opened, refuse
 from tensorkeep.parallel import Progress, ProgressMeter
 from tensorkeep.tensors import LazyTensors, Renaming, Selector, TensorView, chosen_names
 from tensorkeep.transport import is_remote
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 
 class RewriteOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,10 +132,12 @@ def digests_to_replace(source: Opened, names: Collection[str]) -> list[Check]:
     return [check for check in source.checks(own).checks if check.algorithm is BLAKE3]
 
 
-def check_replaced(checks: Sequence[tuple[str, Sequence[Check]]], meter: ProgressMeter) -> None:
+def check_replaced(
+    checks: Sequence[tuple[str, Sequence[Check]]], meter: ProgressMeter, executor: Executor | None = None
+) -> None:
     """Refuse damage that would get a new digest; takes what each path has to check."""
     for path, of_path in checks:
-        refuse(find_damage(of_path, meter), path)
+        refuse(find_damage(of_path, meter, executor=executor), path)
 
 
 def subprogress(progress: Progress, before: int, total: int) -> Progress:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -39,6 +39,9 @@ from tensorkeep.tensors import LazyTensor, LazyTensors, Renaming, Selector, chec
 from tensorkeep.texts import listed
 from tensorkeep.transport import ByteRange, is_directory, is_remote, listing_cache
 
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
 _Path = str | os.PathLike[str]
 
 
@@ -65,6 +68,7 @@ def reshard(
     overwrite: bool = False,
     durable: bool = True,
     progress: Progress | None = None,
+    executor: Executor | None = None,
     align: int = ALIGNMENT_NBYTES,
     order: Sequence[str] | None = None,
     key: KeyLike | Sequence[KeyLike] | None = None,
@@ -103,6 +107,9 @@ def reshard(
         durable: Whether to wait until everything is on the disk (fsync).
         progress: Called with the bytes checked and written so far and the total, by one thread at a time. An
             exception from it ends the work and leaves the directory as it was.
+        executor: What copies the tensors in place of threads of this process: any `concurrent.futures.Executor` whose
+            tasks can be pickled, such as a `ProcessPoolExecutor` or dask's `client.get_executor()`. All workers must
+            see the source, and the destination must be a directory that they share. This process commits.
         align: Bytes at whose multiples tensors begin in a file, if their size is one too; see `tensorkeep.save`.
         order: Names or shell patterns whose tensors come first in each file, in this order; see `tensorkeep.save`.
         key: The key of an encrypted source, the path of a file with it, or several of these; what is not encrypted is
@@ -147,6 +154,7 @@ def reshard(
         sha256=sha256,
         durable=durable,
         progress=progress,
+        executor=executor,
         align=align,
         order=order,
         encryption=Encryption.of(encrypt),
@@ -178,6 +186,7 @@ def join(  # noqa: D417 - the decorator explains the others
     overwrite: bool = False,
     durable: bool = True,
     progress: Progress | None = None,
+    executor: Executor | None = None,
     align: int = ALIGNMENT_NBYTES,
     order: Sequence[str] | None = None,
     key: KeyLike | Sequence[KeyLike] | None = None,
@@ -220,6 +229,7 @@ def join(  # noqa: D417 - the decorator explains the others
         sha256=sha256,
         durable=durable,
         progress=progress,
+        executor=executor,
         align=align,
         order=order,
         encryption=Encryption.of(encrypt),
@@ -265,7 +275,7 @@ def rewrite_as_one(
         n_checked = sum(len(check.span) for _, of_path in checks for check in of_path)
         total = n_checked + new.nbytes
         report = options.progress or (lambda _, __: None)
-        check_replaced(checks, ProgressMeter(report, total))
+        check_replaced(checks, ProgressMeter(report, total), options.executor)
 
         def finish(staged: Collection[str]) -> None:
             refuse_replaced(identities)

@@ -10,6 +10,7 @@
 - `_store_destination`: a store, by unique names and one conditional write.
 - `_removal`: what a save removes of the old checkpoint.
 - `_reuse`: files of an older checkpoint that are linked and not written again.
+- `_by_executor`: files that the workers of an executor fill.
 - `_save`: `save_checkpoint`.
 - `_snapshot`: a copy of tensors, in memory that is used again.
 - `_save_queue`: background saves, one after another for each directory.

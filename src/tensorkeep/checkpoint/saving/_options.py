@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,6 +13,9 @@ from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES, Arrangement
 from tensorkeep.kinds.safetensors import Checkpoint, TensorFile
 from tensorkeep.layout import Index
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 
 class SaveOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +38,11 @@ class SaveOptions(msgspec.Struct, frozen=True, kw_only=True):
     reuse: Checkpoint | TensorFile | None = None
     companions: Mapping[str, bytes] | None = None
     before_commit: Callable[[Mapping[str, str]], None] | None = None
+<<<<<<< HEAD
     encryption: Encryption | None = None
+=======
+    executor: Executor | None = None
+>>>>>>> b62cacdb (executor=: fetch, verify, reshard, join, convert, check, scan and ranks by processes or workers on many machines)
 
     def __post_init__(self) -> None:
         Arrangement.of(self.align, self.order)

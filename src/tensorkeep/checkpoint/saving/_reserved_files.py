@@ -92,6 +92,16 @@ class ReservedFiles:
         with self.using(place.file) as file:
             write_all(file, place.start, nbytes, contents, digesting, self._beat)
 
+    def copy(self, place: Place, contents: Iterable[Buffer]) -> None:
+        """Write all bytes of one tensor to its place; its digest is known."""
+        start = place.start
+        with self.using(place.file) as file:
+            for piece in contents:
+                view = memoryview(piece).cast("B")
+                file.write(start, view)
+                start += len(view)
+                self._beat()
+
     def sync(self) -> None:
         """Wait until the disk has what was written, and show meanwhile that this process is alive."""
         with Workers(1, "tensorkeep-sync") as thread:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tensorkeep.checkpoint.saving._by_executor import fill_by
 from tensorkeep.checkpoint.saving._destination import Destination, destination_of, refuse_file_name
 from tensorkeep.checkpoint.saving._options import SaveOptions
 from tensorkeep.checkpoint.saving._plan import SavePlan, plan_whole
@@ -133,7 +134,10 @@ def write_checkpoint(prepared: Prepared, directory: str | os.PathLike[str], opti
     destination = destination_of(os.fspath(directory), plan, options)
     try:
         destination.open()
-        stage_all(destination, plan, options)
+        if options.executor is None:
+            stage_all(destination, plan, options)
+        else:
+            fill_by(options.executor, destination, plan, options)
         destination.commit()
     finally:
         destination.abandon()

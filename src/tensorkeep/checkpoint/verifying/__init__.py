@@ -2,6 +2,7 @@
 
 - `_sums`: checksums of bytes in a source.
 - `_block_trees`: the digests of the blocks of a file.
+- `_by_executor`: checksums that workers compute.
 - `_run`: runs the checks that a kind lists.
 - `_kept`: checks by the SHA-256 that somebody else keeps.
 - `_unopened`: files too damaged to open.

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from tensorkeep.checkpoint.verifying._by_executor import sums_by
 from tensorkeep.digests import SHA256
 from tensorkeep.errors import FormatError, IntegrityError, RangeNotServedError, TensorkeepError
 from tensorkeep.kinds import Check, Checks, Finding, Verification
 from tensorkeep.parallel import ProgressMeter, batches_of, parallel_map
 from tensorkeep.transport import open_source, sum_of
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 _MAX_THREADS: Final = 8
 """Hashing threads: each keeps a core busy, and more would only make a disk seek."""
@@ -23,6 +27,7 @@ def run_checks(
     sample: float | None = None,
     seed: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    executor: Executor | None = None,
 ) -> Verification:
     """Run all checks, or those of a random sample of tensors."""
     checks = found.checks if sample is None else _drawn(found.checks, sample, seed)
@@ -30,7 +35,7 @@ def run_checks(
     n_sha256 = sum(check.tensor is None and check.algorithm is SHA256 for check in checks)
     return Verification(
         path=path,
-        findings=(*found.findings, *find_damage(checks, meter)),
+        findings=(*found.findings, *find_damage(checks, meter, executor=executor)),
         n_shards=found.n_files,
         n_tensors=found.n_tensors,
         n_checked=found.n_checked + sum(check.n_tensors for check in checks),
@@ -65,43 +70,53 @@ def _drawn(checks: Sequence[Check], share: float, seed: int | None) -> list[Chec
     return [tensors[place] for place in sorted(drawn)]
 
 
-def find_damage(checks: Sequence[Check], meter: ProgressMeter, *, n_threads: int = _MAX_THREADS) -> list[Finding]:
+def find_damage(
+    checks: Sequence[Check], meter: ProgressMeter, *, n_threads: int = _MAX_THREADS, executor: Executor | None = None
+) -> list[Finding]:
     """Return what differs from its checksum: tensors first, in byte order."""
+    summed, rest = ({}, checks) if executor is None else sums_by(executor, checks, meter)
     n_threads = min(n_threads, os.cpu_count() or 1)
-    batches = batches_of(checks, lambda check: len(check.span))
-    share = sum(len(check.span) for check in checks) // n_threads
+    batches = batches_of(rest, lambda check: len(check.span))
+    share = sum(len(check.span) for check in rest) // n_threads
 
     def run(batch: list[Check]) -> list[Finding]:
         # A check larger than a thread's share would keep one core busy after the others have finished.
         return [found for check in batch if (found := _run(check, meter, parallel=len(check.span) > share))]
 
     found = parallel_map(run, batches, n_threads=min(n_threads, len(batches)), meter=meter)
+    by_workers = (finding for place, sum_ in summed.items() if (finding := _compared(checks[place], sum_)))
     return sorted(
-        (finding for findings in found for finding in findings),
+        (*by_workers, *(finding for findings in found for finding in findings)),
         key=lambda finding: (finding.tensor is None, finding.shard, finding.span or (0, 0)),
     )
 
 
 def _run(check: Check, meter: ProgressMeter, *, parallel: bool) -> Finding | None:
-    span = None if check.tensor is None else (check.span.start, check.span.stop)
     try:
         source = open_source(check.source, backend="pread") if isinstance(check.source, str) else check.source
-        digest = sum_of(source, check.span, check.algorithm, parallel=parallel, on_read=meter.add)
-    except (FormatError, IntegrityError) as error:  # compressed bytes, which have a checksum of their own
-        message = error.message if check.tensor is None else f"tensor `{check.tensor}`: {error.message}"
+        return _compared(check, sum_of(source, check.span, check.algorithm, parallel=parallel, on_read=meter.add))
+    except (TensorkeepError, OSError) as error:
+        return _compared(check, error)
+
+
+def _compared(check: Check, digest: bytes | TensorkeepError | OSError) -> Finding | None:
+    """Return what is wrong with bytes that have a checksum, or that cannot be read."""
+    span = None if check.tensor is None else (check.span.start, check.span.stop)
+    if isinstance(digest, RangeNotServedError):  # says nothing about the bytes
+        raise digest
+    if isinstance(digest, FormatError | IntegrityError):  # compressed bytes, which have a checksum of their own
+        message = digest.message if check.tensor is None else f"tensor `{check.tensor}`: {digest.message}"
         return Finding(
             "file" if check.tensor is None else "data",
             message,
             check.file,
             check.tensor,
             span,
-            error.expected,
-            error.found,
+            digest.expected,
+            digest.found,
         )
-    except RangeNotServedError:  # says nothing about the bytes
-        raise
-    except (TensorkeepError, OSError) as error:
-        message = str(error) if check.tensor is None else f"tensor `{check.tensor}` cannot be read: {error}"
+    if isinstance(digest, Exception):
+        message = str(digest) if check.tensor is None else f"tensor `{check.tensor}` cannot be read: {digest}"
         return Finding("unreadable", message, check.file, check.tensor, span)
     if digest == check.expected:
         return None

@@ -18,6 +18,8 @@ from tensorkeep.on_demand import imported
 from tensorkeep.transport import listing_cache
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from tensorkeep.trust import Trust
 
 _TRUSTED: Final = "tensorkeep.checkpoint.verifying._trusted:trusted_checks"
@@ -35,7 +37,11 @@ def verify(
     trust: Trust | None = None,
     quick: bool = False,
     progress: Callable[[int, int], None] | None = None,
+<<<<<<< HEAD
     key: KeyLike | Sequence[KeyLike] | None = None,
+=======
+    executor: Executor | None = None,
+>>>>>>> b62cacdb (executor=: fetch, verify, reshard, join, convert, check, scan and ranks by processes or workers on many machines)
 ) -> Verification:
     """Check a checkpoint against the digests saved with it. Damage is reported, not raised.
 
@@ -69,8 +75,14 @@ def verify(
             huggingface_hub's folders keep. The result `is_whole` if it is the same for all files.
         progress: Called with the bytes checked so far and the total, by one thread at a time. If it raises, the
             work stops.
+<<<<<<< HEAD
         key: The key of an encrypted checkpoint; see `open`. With it, every block is authenticated, and the tensors
             are compared with their own digests; without it, the encrypted bytes are compared with theirs.
+=======
+        executor: What reads and sums the files in place of threads of this process: any `concurrent.futures.Executor`
+            whose tasks can be pickled, such as a `ProcessPoolExecutor` or dask's `client.get_executor()`. All
+            workers must see the same files.
+>>>>>>> b62cacdb (executor=: fetch, verify, reshard, join, convert, check, scan and ranks by processes or workers on many machines)
 
     Returns:
         What was checked, and a finding for everything that is wrong.
@@ -85,7 +97,7 @@ def verify(
             `sample` or `quick` is given with `trust`.
         TrustError: If the policy or key is in the directory of the checkpoint.
         MissingDependencyError: If `cryptography` is not installed, with `trust`.
-        TransportError: If the index or a single file cannot be read.
+        TransportError: If the index or a single file cannot be read, or the executor lost a worker.
 
     Examples:
         >>> tensorkeep.save({"weight": numpy.eye(2)}, "w.safetensors")
@@ -119,4 +131,4 @@ def verify(
             checks = imported(_TRUSTED)(checks, policy, given, opened)
         if quick:
             return answer_by_kept_sums(checks, str(given))
-        return run_checks(checks, str(given), sample=sample, seed=seed, progress=progress)
+        return run_checks(checks, str(given), sample=sample, seed=seed, progress=progress, executor=executor)

@@ -17,6 +17,7 @@ from tensorkeep.tensors.writing._file_body import (
     Sealing,
     file_body,
     metadata_with_format,
+    refuse_other_bytes,
     sealed_head,
     write_file,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "near_others",
     "overlapping",
     "prepare",
+    "refuse_other_bytes",
     "save",
     "sealed_head",
     "serialize_tensors",

@@ -192,7 +192,7 @@ def _digests(
                 hashed = _hashed(digesting, [(name, tensor)])
                 deque(hashed if blocks is None else blocks.passing(hashed), maxlen=0)
         digests = digesting.digests()
-    _refuse_others([(name, to_write[name]) for name in entries], digests)
+    refuse_other_bytes([(name, to_write[name]) for name in entries], digests)
     return digests
 
 
@@ -251,11 +251,11 @@ def _write_sealed(sink: ByteSink, tensors: list[_Named], blocks: BlockStream | N
             for digest in digests:
                 digesting.carry(digest)
         made = digesting.digests()
-    _refuse_others(tensors, made)
+    refuse_other_bytes(tensors, made)
     return made
 
 
-def _refuse_others(tensors: list[_Named], digests: list[bytes]) -> None:
+def refuse_other_bytes(tensors: Iterable[_Named], digests: Iterable[bytes]) -> None:
     """Refuse tensors whose bytes are not those that were promised."""
     for (name, tensor), digest in zip(tensors, digests, strict=True):
         if isinstance(tensor, StreamedTensor) and tensor.digest not in {None, digest}:

@@ -54,6 +54,16 @@ class LocalFile:
         self._maps = self.nbytes > 0 and (backend == "mmap" or (backend == "auto" and mapping_pays(path)))
 
     @property
+    def path(self) -> str:
+        """Its absolute path."""
+        return self._path
+
+    @property
+    def mtime_ns(self) -> int:
+        """When it had last been written as it was opened."""
+        return self._identity[3]
+
+    @property
     def backend(self) -> Backend:
         """How this file is read: `"mmap"` or `"pread"`."""
         return "mmap" if self._maps else "pread"

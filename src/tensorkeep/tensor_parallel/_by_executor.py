@@ -1,0 +1,108 @@
+"""Directories of ranks that the workers of an executor fill."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from tensorkeep.checkpoint import Place, Progress, ReservedFiles, whole_checkpoint
+from tensorkeep.executors import run_in
+from tensorkeep.kinds import Opened
+from tensorkeep.parallel import ProgressMeter
+from tensorkeep.tensor_parallel._fill import Filled, PartToFill, TensorToFill, fill
+from tensorkeep.transport import Reserved, is_remote
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+_TASK_NBYTES: Final = (2**24, 2**30)
+"""Fewest and most bytes of a task, if no single tensor is larger: each opens the checkpoint again."""
+
+_N_TASKS: Final = 64
+
+
+class SourceToOpen(msgspec.Struct, frozen=True):
+    """A checkpoint as a worker opens it.
+
+    Attributes:
+        path: Its absolute path, or a URL with the options for reading it.
+        variant: Which checkpoint of a directory.
+    """
+
+    path: str
+    variant: str | None
+
+    @classmethod
+    def of(cls, path: str, variant: str | None) -> SourceToOpen:
+        """Return the value for a path or a URL."""
+        return cls(path if is_remote(path) else os.path.abspath(path), variant)
+
+
+class FillTask(msgspec.Struct, frozen=True):
+    """Tensors to divide.
+
+    Attributes:
+        source: The checkpoint that has them.
+        tensors: The tensors, with the places of their parts in `files`.
+        digests: The digest that each must have, or None.
+        nbytes: Bytes of all tensors.
+        files: The reserved files.
+    """
+
+    source: SourceToOpen
+    tensors: tuple[TensorToFill, ...]
+    digests: tuple[bytes | None, ...]
+    nbytes: int
+    files: tuple[Reserved, ...]
+
+
+def filling_by(
+    executor: Executor, opened: Opened, source: SourceToOpen, progress: Progress | None
+) -> Callable[[Sequence[TensorToFill], tuple[Reserved, ...]], Sequence[Filled]]:
+    """Return a function that lets workers fill all tensors."""
+
+    def fill_all(wanted: Sequence[TensorToFill], reserved: tuple[Reserved, ...]) -> Sequence[Filled]:
+        tasks = list(_tasks(wanted, opened, source, reserved))
+        meter = ProgressMeter(progress, sum(task.nbytes for task in tasks))
+        done = run_in(executor, fill_tensors, tasks, lambda task, _: meter.add(task.nbytes))
+        return [filled for of_task in done for filled in of_task]
+
+    return fill_all
+
+
+def _tasks(
+    wanted: Sequence[TensorToFill], opened: Opened, source: SourceToOpen, reserved: tuple[Reserved, ...]
+) -> Iterator[FillTask]:
+    sizes = {each.name: opened[each.name].nbytes for each in wanted}
+    max_nbytes = min(max(sum(sizes.values()) // _N_TASKS, _TASK_NBYTES[0]), _TASK_NBYTES[1])
+    batch: list[TensorToFill] = []
+    for number, each in enumerate(wanted, 1):
+        batch.append(each)
+        nbytes = sum(sizes[tensor.name] for tensor in batch)
+        if nbytes >= max_nbytes or number == len(wanted):
+            numbers = sorted({part.place.file for tensor in batch for part in tensor.parts})
+            tensors = tuple(_renumbered(tensor, numbers) for tensor in batch)
+            digests = tuple(opened[tensor.name].digest for tensor in batch)
+            yield FillTask(source, tensors, digests, nbytes, tuple(reserved[place] for place in numbers))
+            batch = []
+
+
+def _renumbered(tensor: TensorToFill, numbers: Sequence[int]) -> TensorToFill:
+    """Return a tensor whose places count only some of the files."""
+    place_of = {number: place for place, number in enumerate(numbers)}
+    parts = tuple(PartToFill(Place(place_of[part.place.file], part.place.start), part.spans) for part in tensor.parts)
+    return msgspec.structs.replace(tensor, parts=parts)
+
+
+def fill_tensors(task: FillTask) -> list[Filled]:
+    """Divide some tensors; that is all a worker does."""
+    with ExitStack() as files, ReservedFiles(task.files, os.getpid) as reserved:
+        opened = whole_checkpoint(task.source.path, task.source.variant, files)
+        return [
+            fill(opened[tensor.name], tensor, reserved, lambda _: None, digest)
+            for tensor, digest in zip(task.tensors, task.digests, strict=True)
+        ]
