@@ -122,12 +122,9 @@ def convert(
     limits: PickleLimits = DEFAULT_LIMITS,
     engine: str | None = None,
     progress: Progress | None = None,
-<<<<<<< HEAD
     key: KeyLike | Sequence[KeyLike] | None = None,
     encrypt: KeyLike | Encryption | None = None,
-=======
     executor: Executor | None = None,
->>>>>>> b62cacdb (executor=: fetch, verify, reshard, join, convert, check, scan and ranks by processes or workers on many machines)
 ) -> Conversion:
     """Convert a checkpoint of any kind to safetensors, all or nothing, without running any of it.
 
@@ -178,13 +175,10 @@ def convert(
         engine: The library that reads the source instead of tensorkeep; see `open`.
         progress: Called with the bytes checked and written so far and the total, by one thread at a time. If it
             raises, the work stops and the destination is unchanged.
-<<<<<<< HEAD
         key: The key of an encrypted source; see `open`.
         encrypt: The key to encrypt the new files with, the path of a file with it, or an `Encryption`.
-=======
         executor: What copies tensors and reads them back in place of threads of this process; see `reshard`. Tensors
             that are not in a file as they will be, such as cast ones, are written by this process.
->>>>>>> b62cacdb (executor=: fetch, verify, reshard, join, convert, check, scan and ranks by processes or workers on many machines)
 
     Returns:
         What was written, and what was left out.

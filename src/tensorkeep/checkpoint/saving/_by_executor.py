@@ -145,12 +145,12 @@ def copy_tensors(task: CopyTask) -> list[bytes]:
     with ReservedFiles(task.files, os.getpid) as files, Digesting() as digesting:
         for tensor in task.tensors:
             with tensor.source.opened() as source:
-                pieces = stored_pieces(source, ByteRange(*tensor.span))
+                span = ByteRange(*tensor.span)
                 if tensor.digest is None:
-                    files.fill(tensor.place, tensor.nbytes, pieces, digesting)
-                    continue
-                files.copy(tensor.place, pieces)
-                digesting.carry(tensor.digest)
+                    files.fill(tensor.place, tensor.nbytes, stored_pieces(source, span), digesting)
+                else:
+                    files.copy(tensor.place, source, span)
+                    digesting.carry(tensor.digest)
         if task.durable:
             files.sync()
         return digesting.digests()

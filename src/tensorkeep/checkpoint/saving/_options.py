@@ -38,11 +38,8 @@ class SaveOptions(msgspec.Struct, frozen=True, kw_only=True):
     reuse: Checkpoint | TensorFile | None = None
     companions: Mapping[str, bytes] | None = None
     before_commit: Callable[[Mapping[str, str]], None] | None = None
-<<<<<<< HEAD
     encryption: Encryption | None = None
-=======
     executor: Executor | None = None
->>>>>>> b62cacdb (executor=: fetch, verify, reshard, join, convert, check, scan and ranks by processes or workers on many machines)
 
     def __post_init__(self) -> None:
         Arrangement.of(self.align, self.order)

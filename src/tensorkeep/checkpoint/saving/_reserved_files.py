@@ -13,8 +13,8 @@ from tensorkeep.buffers import Buffer
 from tensorkeep.checkpoint.saving._directory_destination import Place
 from tensorkeep.errors import IntegrityError, SourceMissingError, UnsupportedError
 from tensorkeep.parallel import Workers
-from tensorkeep.tensors import Digesting
-from tensorkeep.transport import Reserved, ReservedFile
+from tensorkeep.tensors import Digesting, stored_pieces
+from tensorkeep.transport import ByteRange, ByteSource, LocalFile, Reserved, ReservedFile
 
 Beat: TypeAlias = Callable[[], Any]
 """Shows that this process is alive, and raises if the save is over; called with every piece."""
@@ -92,11 +92,14 @@ class ReservedFiles:
         with self.using(place.file) as file:
             write_all(file, place.start, nbytes, contents, digesting, self._beat)
 
-    def copy(self, place: Place, contents: Iterable[Buffer]) -> None:
-        """Write all bytes of one tensor to its place; its digest is known."""
+    def copy(self, place: Place, source: ByteSource, span: ByteRange) -> None:
+        """Copy the bytes of one tensor, whose digest is known, to its place; by one thread at a time."""
         start = place.start
         with self.using(place.file) as file:
-            for piece in contents:
+            if isinstance(source, LocalFile):
+                file.copy_from(start, source, span)
+                return
+            for piece in stored_pieces(source, span):
                 view = memoryview(piece).cast("B")
                 file.write(start, view)
                 start += len(view)

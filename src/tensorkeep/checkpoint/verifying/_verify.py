@@ -37,11 +37,8 @@ def verify(
     trust: Trust | None = None,
     quick: bool = False,
     progress: Callable[[int, int], None] | None = None,
-<<<<<<< HEAD
     key: KeyLike | Sequence[KeyLike] | None = None,
-=======
     executor: Executor | None = None,
->>>>>>> b62cacdb (executor=: fetch, verify, reshard, join, convert, check, scan and ranks by processes or workers on many machines)
 ) -> Verification:
     """Check a checkpoint against the digests saved with it. Damage is reported, not raised.
 
@@ -75,14 +72,11 @@ def verify(
             huggingface_hub's folders keep. The result `is_whole` if it is the same for all files.
         progress: Called with the bytes checked so far and the total, by one thread at a time. If it raises, the
             work stops.
-<<<<<<< HEAD
         key: The key of an encrypted checkpoint; see `open`. With it, every block is authenticated, and the tensors
             are compared with their own digests; without it, the encrypted bytes are compared with theirs.
-=======
         executor: What reads and sums the files in place of threads of this process: any `concurrent.futures.Executor`
             whose tasks can be pickled, such as a `ProcessPoolExecutor` or dask's `client.get_executor()`. All
             workers must see the same files.
->>>>>>> b62cacdb (executor=: fetch, verify, reshard, join, convert, check, scan and ranks by processes or workers on many machines)
 
     Returns:
         What was checked, and a finding for everything that is wrong.

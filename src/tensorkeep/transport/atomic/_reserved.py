@@ -13,8 +13,18 @@ from typing import Final
 
 import msgspec
 
-from tensorkeep.errors import BusyError, as_transport_error
-from tensorkeep.transport.system import _platform, preallocate, preallocation_pays, read_at, try_lock, write_at
+from tensorkeep.errors import BusyError, SourceChangedError, as_transport_error
+from tensorkeep.limits import WRITE_NBYTES
+from tensorkeep.transport.sources import ByteRange, LocalFile
+from tensorkeep.transport.system import (
+    _platform,
+    copy_range,
+    preallocate,
+    preallocation_pays,
+    read_at,
+    try_lock,
+    write_at,
+)
 
 MARK_NBYTES: Final = 16
 """Bytes of the mark; a reserved file has at least this size."""
@@ -66,6 +76,18 @@ class ReservedFile:
         """Write bytes to their place."""
         with as_transport_error("could not write the file", self._path):
             write_at(self._fd, offset, data)
+
+    def copy_from(self, offset: int, source: LocalFile, span: ByteRange) -> None:
+        """Copy bytes of a file to their place, inside the kernel where it can; by one thread at a time."""
+        descriptor = source.descriptor()
+        start = span.start
+        with as_transport_error(f"could not copy from {source.name}", self._path):
+            os.lseek(self._fd, offset, os.SEEK_SET)
+            while start < span.stop:
+                copied = copy_range(descriptor.number, start, self._fd, min(WRITE_NBYTES, span.stop - start))
+                if not copied:
+                    raise SourceChangedError("the file became shorter while it was open", path=source.name)
+                start += copied
 
     def write_rows(self, offset: int, step: int, data: memoryview, row_nbytes: int) -> None:
         """Write rows that are `step` bytes apart in the file."""
