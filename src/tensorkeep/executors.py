@@ -1,7 +1,7 @@
 """Work in an executor of the caller's: processes of this machine, or workers on many.
 
 Any `concurrent.futures.Executor` will do whose tasks can be pickled: a `ProcessPoolExecutor`, dask's
-`client.get_executor()`, those of MPI and Ray. A task is a function of a module and one plain value; so is its result.
+`client.get_executor()`, MPI's and Ray's. A task is a function of a module and one plain value; so is its result.
 Nothing that a task does is final: the process that hands out the tasks commits, or does not.
 """
 

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import tensorkeep
+from tensorkeep.encryption import Key
 from tensorkeep.errors import IntegrityError, SourceChangedError, SourceMissingError, TransportError, UnsupportedError
 from tensorkeep.executors import run_in
 from tensorkeep.server import Server
@@ -196,3 +197,14 @@ def test_workers_download(pool: Executor, model: Path, tmp_path: Path) -> None:
 def test_workers_write_to_directories_only(pool: Executor, model: Path) -> None:
     with pytest.raises(UnsupportedError, match="a directory on disk"):
         tensorkeep.reshard(model, "memory://executors/out", executor=pool)
+
+
+def test_workers_do_not_encrypt(pool: Executor, model: Path, tmp_path: Path) -> None:
+    key = Key(bytes(range(32)))
+    with pytest.raises(UnsupportedError, match="no encryption"):
+        tensorkeep.reshard(model, tmp_path / "out", executor=pool, encrypt=key)
+    assert not (tmp_path / "out").exists()
+    tensorkeep.reshard(model, tmp_path / "secret", encrypt=key)
+    assert tensorkeep.verify(tmp_path / "secret", key=key, executor=pool).is_whole
+    tensorkeep.reshard(tmp_path / "secret", tmp_path / "plain", key=key, executor=pool)
+    assert tensorkeep.diff(model, tmp_path / "plain").is_equal

@@ -79,7 +79,7 @@ def fill(
 ) -> Filled:
     """Write the parts of one tensor, and return the digests; refuse bytes that are not those that were saved.
 
-    `digest` is the one that it had for whoever planned this.
+    `digest` is the one that it had when this was planned.
     """
     if (lazy.dtype, lazy.shape) != (wanted.dtype, wanted.shape) or digest not in {None, lazy.digest}:
         raise SourceChangedError("the checkpoint was saved again while it was read", hint="Start again")

@@ -15,7 +15,7 @@ from tensorkeep.transport.sources import ByteSource, LocalFile
 
 
 class HandedOver(msgspec.Struct, frozen=True):
-    """A plain value that stands for an open file.
+    """An open file as a plain value.
 
     Attributes:
         path: The absolute path of a local file, else a name for messages.
@@ -40,7 +40,7 @@ class HandedOver(msgspec.Struct, frozen=True):
             return None
         try:
             status = os.stat(source)
-        except OSError:  # whoever opens it says what is wrong
+        except OSError:  # opening it will say what is wrong
             return None
         return cls(os.path.abspath(source), status.st_size, status.st_mtime_ns)
 

@@ -71,11 +71,10 @@ class CopyTask(msgspec.Struct, frozen=True):
 
 def fill_by(executor: Executor, destination: Destination, plan: SavePlan, options: SaveOptions) -> None:
     """Reserve the files of a save, and let workers fill them."""
-    if not isinstance(destination, DirectoryDestination) or options.reuse is not None or options.block_digests:
-        raise UnsupportedError(
-            "workers write to a directory that all of them see",
-            expected="a directory on disk, and no `block_digests`, with `executor`",
-        )
+    if not isinstance(destination, DirectoryDestination):
+        raise UnsupportedError("workers write to a directory that all of them see", expected="a directory on disk")
+    if options.encryption is not None or options.block_digests or options.reuse is not None:
+        raise UnsupportedError("workers copy tensors as they are", expected="no encryption, no digests of blocks")
     reservation = destination.reserve()
     copied: list[TensorToCopy] = []
     own: dict[str, TensorToWrite] = {}

@@ -48,7 +48,7 @@ class SumTask(msgspec.Struct, frozen=True):
 
 
 Sum = bytes | TensorkeepError
-"""A checksum, or why there is none."""
+"""A checksum, or the error that came in its place."""
 
 
 def sums_by(executor: Executor, checks: Sequence[Check], meter: ProgressMeter) -> tuple[dict[int, Sum], list[Check]]:
