@@ -79,7 +79,7 @@ def server(served: Path) -> Iterator[Nginx]:
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make parts small, so that some of them are there at any time."""
     monkeypatch.setattr(_download, "_PARTS_NBYTES", (2**19, 2**19))
-    monkeypatch.setattr(_download, "_BUFFER_NBYTES", 2**16)
+    monkeypatch.setattr(_download, "BUFFER_NBYTES", 2**16)
 
 
 @pytest.mark.usefixtures("small_parts")
