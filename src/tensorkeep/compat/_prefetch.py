@@ -13,6 +13,7 @@ from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError, TensorkeepError
 from tensorkeep.kinds.safetensors import TensorFile, refuse_copies
 from tensorkeep.tensors import LazyTensor, Reader
+from tensorkeep.tensors.to_device import MIN_HOST_BUDGET, staging, staging_options
 
 _MAX_THREADS: Final = 64
 """Threads of one loader, however many are asked for."""
@@ -78,10 +79,12 @@ class _Reading:
         self._ready: dict[str, tuple[Any, Exception | None]] = {}
         self._changed = threading.Condition()
         self._is_stopped = False
+        self._host_budget = 0
         self._threads: list[threading.Thread] = []
 
     def start(self, n_threads: int) -> None:
         """Start threads; if the system allows none, read everything now."""
+        self._host_budget = max(MIN_HOST_BUDGET, staging_options().host_budget // n_threads)
         _READING.add(self)
         try:
             for _ in range(n_threads):
@@ -144,9 +147,10 @@ class _Reading:
         return True
 
     def _run(self) -> None:
-        while (job := self._next()) is not None:
-            name, part = job
-            self._put(name, _outcome(*part))
+        with staging(host_budget=self._host_budget, n_threads=1):  # of all threads together, what one load may use
+            while (job := self._next()) is not None:
+                name, part = job
+                self._put(name, _outcome(*part))
 
     def _next(self) -> tuple[str, Part] | None:
         with self._changed:

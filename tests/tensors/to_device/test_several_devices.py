@@ -191,3 +191,36 @@ def test_a_model_is_spread_over_devices(tmp_path: Path) -> None:
 
     assert tied["b"].weight is model[0].weight
     assert model[0].weight.equal(saved["a"][0].weight)
+
+
+def test_nothing_is_written_after_an_interrupt() -> None:
+    devices = [LateDevice("late:0"), LateDevice("late:1")]
+    sizes = [2_000_000] * 20
+    source = MemorySource(bytes(sum(sizes)))
+
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    with staging(host_budget=2**21, n_threads=4), pytest.raises(KeyboardInterrupt):
+        load_staged([(device, [group(source, sizes)]) for device in devices], interrupt)
+
+    while any(thread.name == "tensorkeep-read" for thread in threading.enumerate()):
+        time.sleep(0.01)
+    n_filled = [device.n_filled for device in devices]
+    time.sleep(0.05)
+    assert [device.n_filled for device in devices] == n_filled
+    assert sum(n_filled) < 40
+    assert not any(copies.thread.is_alive() for device in devices for copies in device.copies)
+
+
+@pytest.mark.parametrize("fault", [{"fails_at": 3}, {"n_buffers_at_most": 1}])
+def test_a_device_that_fails_ends_the_loads_of_all(fault: dict[str, int]) -> None:
+    devices = [LateDevice("late:0"), LateDevice("late:1", **fault)]
+    sizes = [4_000_000] * 20
+    source = MemorySource(bytes(sum(sizes)))
+
+    with staging(host_budget=2**22, n_threads=4), pytest.raises((RuntimeError, MemoryError)):
+        load_staged([(device, [group(source, sizes)]) for device in devices])
+
+    assert devices[0].n_filled < 80
+    assert not any(copies.thread.is_alive() for device in devices for copies in device.copies)

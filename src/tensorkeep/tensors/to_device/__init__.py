@@ -27,11 +27,12 @@ from tensorkeep.tensors.to_device._load import (
     device_memory_of,
     load_staged,
 )
-from tensorkeep.tensors.to_device._options import StagingOptions, staging, staging_options
+from tensorkeep.tensors.to_device._options import MIN_HOST_BUDGET, StagingOptions, staging, staging_options
 from tensorkeep.tensors.to_device._pipeline import fill_targets
 from tensorkeep.tensors.to_device._plan import Part, plan_tasks
 
 __all__ = [
+    "MIN_HOST_BUDGET",
     "Block",
     "BlockLoad",
     "DeviceLoad",
