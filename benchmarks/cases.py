@@ -16,6 +16,7 @@ GROUPS = (
     "background",
     "open",
     "slice",
+    "blocks",
     "checkpoint",
     "merging",
     "store",

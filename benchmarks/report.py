@@ -17,6 +17,7 @@ _HEADINGS = {
     "background": "Saving in the background",
     "open": "Opening",
     "slice": "Reading part of a tensor",
+    "blocks": "Checked slices",
     "checkpoint": "Sharded checkpoints",
     "merging": "Computing models",
     "store": "Steps of a run",

@@ -27,6 +27,7 @@ GROUPS = {
         "background",
         "open",
         "slice",
+        "blocks",
         "checkpoint",
         "merging",
         "model",

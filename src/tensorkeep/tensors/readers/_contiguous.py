@@ -33,7 +33,7 @@ from tensorkeep.tensors.to_device import (
     load_blocks,
     load_staged,
 )
-from tensorkeep.transport import ByteRange, ByteSource
+from tensorkeep.transport import ByteRange, ByteSource, VerifyingSource
 
 Array = npt.NDArray[Any]
 
@@ -87,7 +87,7 @@ class TensorReader:
     @property
     def is_checked(self) -> bool:
         """Whether what is read is compared with digests."""
-        return self.source is not self.unchecked
+        return isinstance(self.source, VerifyingSource) or self.source is not self.unchecked
 
     @property
     def adapter(self) -> DenseArrays:

@@ -15,6 +15,7 @@ from tensorkeep.buffers import Buffer
 from tensorkeep.digests import Hasher, new_hasher
 from tensorkeep.digests.blocks import BLOCK_NBYTES, BlockHasher, TreeShape
 from tensorkeep.errors import IntegrityError, SourceMissingError
+from tensorkeep.limits import PIECE_NBYTES
 from tensorkeep.parallel import parallel_for_each
 from tensorkeep.transport.sources._base import ByteRange, ByteSource
 from tensorkeep.transport.sources._blocks import BlockDigests, DamagedBlockError, KnownBlocks, Part, read_blocks
@@ -97,8 +98,9 @@ class VerifyingSource:
         return data
 
     def pieces(self, span: ByteRange) -> Iterator[Buffer]:
-        """Yield the bytes of a range, unchecked: callers compute digests of them."""
-        return self._source.pieces(span)
+        """Yield the bytes of a range, checked."""
+        for start in range(span.start, span.stop, PIECE_NBYTES):
+            yield self.read(ByteRange(start, min(start + PIECE_NBYTES, span.stop)))
 
     def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
         """Fill buffers, and check them: whole tensors by their digests, parts of tensors by their blocks."""
