@@ -35,7 +35,7 @@ def restore(disk: Mapping[str, bytes | None], directory: Path) -> None:
     [
         "three shards over the same names",
         "five shards over three",
-        "a single file over shards",
+        "a single file with an index over shards",
         "shards over a single file",
         "a single file over another",
     ],

@@ -50,7 +50,8 @@ class Scenario(msgspec.Struct, frozen=True):
         stem = "model" if self.variant is None else f"model.{self.variant}"
         index = "model.safetensors.index" + (f".{self.variant}" if self.variant else "") + ".json"
         if self.n_shards == 1:
-            return {f"{stem}.safetensors", *([index] if self.has_index else [])}
+            beside = [f"{stem}.safetensors.blocks"] if self.new.get("block_digests") else []
+            return {f"{stem}.safetensors", *beside, *([index] if self.has_index else [])}
         return {index, *(f"{stem}-{n:05d}-of-{self.n_shards:05d}.safetensors" for n in range(1, self.n_shards + 1))}
 
 
@@ -61,7 +62,9 @@ SCENARIOS: Mapping[str, Scenario] = {
     "a single file over shards": Scenario(THREE, SINGLE, 1),
     "shards over a single file": Scenario(SINGLE, THREE, 3),
     "a single file over another": Scenario(SINGLE, SINGLE, 1),
-    "a single file with an index over shards": Scenario(THREE, {**SINGLE, "sha256": True}, 1, has_index=True),
+    "a single file with an index over shards": Scenario(
+        {**THREE, "block_digests": True}, {**SINGLE, "sha256": True, "block_digests": True}, 1, has_index=True
+    ),
     "a variant over shards of it": Scenario(THREE, THREE, 3, variant="fp16"),
     "a variant in one file over shards of it": Scenario(THREE, SINGLE, 1, variant="fp16"),
     "into a directory without a checkpoint": Scenario(None, THREE, 3),

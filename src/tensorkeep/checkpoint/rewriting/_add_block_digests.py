@@ -69,9 +69,10 @@ def add_block_digests(
         )
         for file, tree in zip(missing, trees, strict=True):
             records[file] = msgspec.structs.replace(records[file], blocks=tree.root.hex())
-            with session.staging.file(blocks_name(file)) as sink:
+            with session.staging.file(blocks_name(file), syncs=False) as sink:
                 sink.write([tree.file])
         if missing:
+            session.staging.sync(blocks_name(file) for file in missing)
             session.stage_index(msgspec.structs.replace(index, shards=records), name)
             session.staging.commit(last=name)
     return {file: record.blocks for file, record in records.items() if record.blocks is not None}

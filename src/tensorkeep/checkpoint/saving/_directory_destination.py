@@ -136,7 +136,7 @@ class DirectoryDestination:
         """Write the file with the digests of blocks, and return its root."""
         if tree is None:
             return None
-        with self._transaction.file(blocks_name(file)) as sink:
+        with self._transaction.file(blocks_name(file), syncs=False) as sink:
             sink.write([tree.file])
         return tree.root.hex()
 
@@ -199,6 +199,7 @@ class DirectoryDestination:
             if index_file is not None:
                 index = self._plan.index(self._records)
                 files += index.sidecars
+                self._transaction.sync(index.sidecars)
                 with self._transaction.file(index_file) as sink:
                     sink.write([text_of_index(index, self._options.encryption)])
             for name, content in (self._options.companions or {}).items():

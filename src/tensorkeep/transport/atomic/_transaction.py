@@ -22,6 +22,7 @@ from tensorkeep.errors import (
     UnsupportedError,
     as_transport_error,
 )
+from tensorkeep.parallel import parallel_for_each
 from tensorkeep.transport.atomic._dependents import dependents_of
 from tensorkeep.transport.atomic._file import sweep_leftovers
 from tensorkeep.transport.atomic._journal import Journal, check_name
@@ -38,6 +39,9 @@ from tensorkeep.transport.system import finish_freeing, freed_in_background, syn
 
 _PATIENCE_S: Final = 1.0
 """Seconds to wait for the lock: a reader that checks for an unfinished commit holds it briefly."""
+
+_MAX_SYNCS: Final = 16
+"""Files that are synced at a time, so that the file system can commit them together."""
 
 _LATE: Final = "the save is committed, but a system call failed; opening or saving the checkpoint again finishes it"
 
@@ -127,8 +131,10 @@ class Transaction:
         return self._staging.path_of(name)
 
     @contextmanager
-    def file(self, name: str, *, on_written: Callable[[int], None] | None = None) -> Iterator[ByteSink]:
-        """Write a new file; several threads can write files at a time.
+    def file(
+        self, name: str, *, on_written: Callable[[int], None] | None = None, syncs: bool = True
+    ) -> Iterator[ByteSink]:
+        """Write a new file; several threads can write files at a time. Without `syncs`, `sync` must follow.
 
         It gets the mode of the umask, or the mode and (where the system allows) the owner of the file that it
         replaces. A symbolic link of that name is replaced; its target is not touched. If the block raises, the file
@@ -144,7 +150,7 @@ class Transaction:
             with as_transport_error("could not write the file", place):
                 if before is not None:
                     take_over_mode(sink.fd, before)
-                if self._durable:
+                if self._durable and syncs:
                     os.fsync(sink.fd)  # before the journal names the file: a commit must find all its bytes
                 sink.close()
         except BaseException:
@@ -154,6 +160,17 @@ class Transaction:
                 os.unlink(path)
             raise
         self._new.add(name)
+
+    def sync(self, names: Iterable[str]) -> None:
+        """Wait until the disk has files, all at a time: one after another, each small file would cost as much."""
+        if not self._durable:
+            return
+
+        def sync(name: str) -> None:
+            with as_transport_error("could not write the file", self._staging.place_of(name)):
+                sync_file(self.path_of(name))
+
+        parallel_for_each(list(names), sync, n_threads=_MAX_SYNCS)
 
     def reserve(self, name: str, nbytes: int) -> Reserved:
         """Make a new file of its final size, for several processes to fill until `admit` completes it."""
