@@ -21,7 +21,14 @@ from tensorkeep.dtypes import BY_NAME, DType, torch_row
 from tensorkeep.entries import TensorEntry
 from tensorkeep.limits import READ_NBYTES
 from tensorkeep.tensors import LazyTensor
-from tensorkeep.tensors.to_device import Part, StagingOptions, device_memory_of, fill_targets, for_each_device
+from tensorkeep.tensors.to_device import (
+    Filling,
+    Part,
+    StagingOptions,
+    begin_filling,
+    device_memory_of,
+    fill_each_device,
+)
 from tensorkeep.transport import ByteRange, ByteSource
 
 _BATCH_NBYTES: Final = 16 * READ_NBYTES
@@ -144,17 +151,15 @@ def _fill_on_devices(tensors: list[_Stored], report: _Report) -> list[_Stored]:
         left += (each for each in group if memory is None or not suits_device(each.into, each.dtype))
         if memory is not None:
             loads.append((memory, [each for each in group if suits_device(each.into, each.dtype)]))
-    for_each_device(loads, _fill_on_device, report)
+    fill_each_device(loads, _begin_on_device, report)
     return left
 
 
-def _fill_on_device(
-    load: tuple[DeviceMemory, list[_Stored]], options: StagingOptions, report: _Report | None
-) -> None:
+def _begin_on_device(load: tuple[DeviceMemory, list[_Stored]], options: StagingOptions) -> Filling:
     memory, tensors = load
     targets = [Target(each.into, each.dtype) for each in tensors]
     parts = [Part(number, each.source, each.span, each.dtype.itemsize) for number, each in enumerate(tensors)]
-    fill_targets(memory, targets, parts, options, report)
+    return begin_filling(memory, targets, parts, options)
 
 
 def _fill_in_pieces(tensors: list[_Stored], report: _Report) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from tensorkeep.arrays import HostBuffer, Move, Target
 from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import LimitError
 
 
 class Buffer:
@@ -44,6 +45,8 @@ class LateDevice:
         copies: Those that were started.
         fails_at: The call of `fill` that fails.
         n_buffers_at_most: Buffers that can be allocated before memory is exhausted.
+        n_tensors_at_most: The same of tensors.
+        threads: The threads that allocated tensors and started copies.
     """
 
     def __init__(
@@ -53,7 +56,10 @@ class LateDevice:
         free_nbytes: int | None = None,
         fails_at: int = -1,
         n_buffers_at_most: int = 1000,
+        n_tensors_at_most: int = 10_000,
     ) -> None:
+        self.n_tensors_at_most = n_tensors_at_most
+        self.threads: set[threading.Thread] = set()
         self.name = name
         self.buffers: list[Buffer] = []
         self.n_allocated = 0
@@ -68,7 +74,10 @@ class LateDevice:
 
     def allocate(self, entries: Sequence[TensorEntry]) -> list[Target]:
         targets: list[Target] = []
+        self.threads.add(threading.current_thread())
         self.n_allocated += len(entries)
+        if self.n_allocated > self.n_tensors_at_most:
+            raise LimitError("the tensors do not fit in the device's memory")
         for entry in entries:
             dtype = entry.known_dtype
             assert dtype is not None
@@ -86,6 +95,7 @@ class LateDevice:
 
     def start(self, targets: Mapping[int, Target], buffer_nbytes: int) -> LateCopies:
         assert buffer_nbytes > 0
+        self.threads.add(threading.current_thread())
         self.copies.append(LateCopies(self, targets))
         return self.copies[-1]
 

@@ -224,3 +224,23 @@ def test_a_device_that_fails_ends_the_loads_of_all(fault: dict[str, int]) -> Non
 
     assert devices[0].n_filled < 80
     assert not any(copies.thread.is_alive() for device in devices for copies in device.copies)
+
+
+def test_memory_is_allocated_in_the_order_of_the_callers_work() -> None:
+    """The memory of a tensor may be in use by what the caller's thread has begun on the device, and no other's."""
+    devices = [LateDevice(f"late:{n}") for n in range(3)]
+
+    load_staged([(device, [group(MemorySource(DATA), SIZES)]) for device in devices])
+
+    assert all(device.threads == {threading.current_thread()} for device in devices)
+
+
+def test_a_device_that_is_full_ends_what_was_begun() -> None:
+    devices = [LateDevice("late:0"), LateDevice("late:1", n_tensors_at_most=3)]
+
+    with pytest.raises(LimitError, match="device's memory"):
+        load_staged([(device, [group(Failing(DATA), SIZES)]) for device in devices])
+
+    assert len(devices[0].copies) == 1
+    assert not devices[0].copies[0].thread.is_alive()
+    assert not devices[0].buffers

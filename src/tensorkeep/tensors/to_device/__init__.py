@@ -18,7 +18,7 @@ their own, and are complete when a load returns. Nothing here knows an array lib
 
 from tensorkeep.tensors.to_device._blocks import Block, BlockLoad, fill_blocks, load_blocks
 from tensorkeep.tensors.to_device._device_map import devices_of
-from tensorkeep.tensors.to_device._devices import Report, for_each_device
+from tensorkeep.tensors.to_device._devices import fill_each_device
 from tensorkeep.tensors.to_device._load import (
     DeviceLoad,
     Staged,
@@ -28,7 +28,7 @@ from tensorkeep.tensors.to_device._load import (
     load_staged,
 )
 from tensorkeep.tensors.to_device._options import MIN_HOST_BUDGET, StagingOptions, staging, staging_options
-from tensorkeep.tensors.to_device._pipeline import fill_targets
+from tensorkeep.tensors.to_device._pipeline import Filling, begin_filling, fill_targets
 from tensorkeep.tensors.to_device._plan import Part, plan_tasks
 
 __all__ = [
@@ -36,17 +36,18 @@ __all__ = [
     "Block",
     "BlockLoad",
     "DeviceLoad",
+    "Filling",
     "Part",
-    "Report",
     "Staged",
     "StagingOptions",
     "are_worth_staging",
+    "begin_filling",
     "can_stage",
     "device_memory_of",
     "devices_of",
     "fill_blocks",
+    "fill_each_device",
     "fill_targets",
-    "for_each_device",
     "load_blocks",
     "load_staged",
     "plan_tasks",

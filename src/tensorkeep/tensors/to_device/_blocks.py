@@ -11,9 +11,9 @@ import msgspec
 from tensorkeep.arrays import DeviceMemory, Move, Target, pieces
 from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
-from tensorkeep.tensors.to_device._devices import Report, for_each_device
+from tensorkeep.tensors.to_device._devices import fill_each_device
 from tensorkeep.tensors.to_device._options import StagingOptions
-from tensorkeep.tensors.to_device._pipeline import Gathered, buffer_nbytes_of, carry_out
+from tensorkeep.tensors.to_device._pipeline import Filling, Gathered, Report, buffer_nbytes_of
 from tensorkeep.tensors.to_device._room import require_room
 
 _GATHERED_FROM_NBYTES: Final = 2**20
@@ -61,17 +61,16 @@ def load_blocks(device: DeviceMemory, blocks: Sequence[Block]) -> list[Any]:
 
 def fill_blocks(loads: Sequence[BlockLoad], report: Report | None = None) -> None:
     """Fill tensors on devices with parts of others."""
-    for_each_device(loads, _fill, report)
+    fill_each_device(loads, _begin, report)
 
 
-def _fill(load: BlockLoad, options: StagingOptions, report: Report | None) -> None:
+def _begin(load: BlockLoad, options: StagingOptions) -> Filling:
     device, filled = load
     buffer_nbytes = buffer_nbytes_of(options)
     tasks = [
         [piece] for number, (_, block) in enumerate(filled) for piece in _pieces_of(block, number, buffer_nbytes)
     ]
-    targets = {number: target for number, (target, _) in enumerate(filled)}
-    carry_out(device, targets, tasks, buffer_nbytes, options, report)
+    return Filling(device, {number: target for number, (target, _) in enumerate(filled)}, tasks, options)
 
 
 def _pieces_of(block: Block, target: int, buffer_nbytes: int) -> Iterator[Gathered]:

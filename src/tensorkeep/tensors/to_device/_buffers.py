@@ -44,3 +44,9 @@ class HostBuffers:
                 self._free.append(buffer)
             else:
                 self._in_use.append((buffer, mark))
+
+    def release(self) -> None:
+        """Keep no buffer that a thread does not hold."""
+        with self._lock:
+            self._free.clear()
+            self._in_use.clear()

@@ -12,9 +12,9 @@ from tensorkeep.collector import PausedCollector
 from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.limits import MAX_NDIM
-from tensorkeep.tensors.to_device._devices import Report, for_each_device
+from tensorkeep.tensors.to_device._devices import fill_each_device
 from tensorkeep.tensors.to_device._options import StagingOptions
-from tensorkeep.tensors.to_device._pipeline import buffer_nbytes_of, carry_out
+from tensorkeep.tensors.to_device._pipeline import Filling, Report, buffer_nbytes_of
 from tensorkeep.tensors.to_device._plan import Part, plan_tasks
 from tensorkeep.tensors.to_device._room import require_room
 from tensorkeep.tensors.to_device._together import Together, packed_together
@@ -80,23 +80,44 @@ def load_staged(loads: Sequence[DeviceLoad], report: Report | None = None) -> li
     """
     for device, groups in loads:
         require_room(device, sum(group.nbytes for group in groups), groups[0].source.name)
-    return for_each_device(loads, _load, report)
+    made: list[_Tensors] = []
 
+    def begin(load: DeviceLoad, options: StagingOptions) -> Filling:
+        made.append(_Tensors(load, options))
+        return made[-1].filling
 
-def _load(load: DeviceLoad, options: StagingOptions, report: Report | None) -> _Loaded:
-    """Load tensors to one device."""
-    device, groups = load
     with PausedCollector():
-        entries = [entry for group in groups for entry in group.entries.values()]
-        buffer_nbytes = buffer_nbytes_of(options)
-        tasks = plan_tasks(_parts_of(groups), buffer_nbytes)
-        together: list[Together] = []
+        fill_each_device(loads, begin, report)
+        return [tensors.by_name() for tensors in made]
+
+
+class _Tensors:
+    """The tensors of one device.
+
+    Attributes:
+        filling: Fills them.
+    """
+
+    def __init__(self, load: DeviceLoad, options: StagingOptions) -> None:
+        self._device, self._groups = load
+        self._entries = [entry for group in self._groups for entry in group.entries.values()]
+        tasks = plan_tasks(_parts_of(self._groups), buffer_nbytes_of(options))
+        self._together: list[Together] = []
         if not options.own:
-            tasks, together = packed_together(tasks, len(entries))
-        targets = _allocated(device, entries, together)
-        carry_out(device, targets, tasks, buffer_nbytes, options, report)
-        tensors = iter(_tensors_of(device, entries, targets, together))
-    return [{name: next(tensors) for name in group.entries} for group in groups]
+            tasks, self._together = packed_together(tasks, len(self._entries))
+        self._targets = _allocated(self._device, self._entries, self._together)
+        self.filling = Filling(self._device, self._targets, tasks, options)
+
+    def by_name(self) -> _Loaded:
+        """Return the tensors of each source."""
+        entries = self._entries
+        tensors = {number: target.tensor for number, target in self._targets.items()}
+        for each in self._together:
+            places = [(entries[move.target], move.start) for move in each.moves]
+            parts = self._device.parts(self._targets[each.target], places)
+            tensors |= zip((move.target for move in each.moves), parts, strict=True)
+        in_order = (tensors[number] for number in range(len(entries)))
+        return [{name: next(in_order) for name in group.entries} for group in self._groups]
 
 
 def _parts_of(groups: Iterable[Staged]) -> Iterator[Part]:
@@ -119,14 +140,3 @@ def _allocated(
     own = {number: entry for number, entry in enumerate(entries) if number not in parts}
     wholes = {each.target: TensorEntry("U8", (each.nbytes,), (0, each.nbytes)) for each in together}
     return dict(zip([*own, *wholes], device.allocate([*own.values(), *wholes.values()]), strict=True))
-
-
-def _tensors_of(
-    device: DeviceMemory, entries: Sequence[TensorEntry], targets: Mapping[int, Target], together: Sequence[Together]
-) -> list[Any]:
-    """Return all tensors, in the order of their entries."""
-    tensors = {number: target.tensor for number, target in targets.items()}
-    for each in together:
-        parts = device.parts(targets[each.target], [(entries[move.target], move.start) for move in each.moves])
-        tensors |= zip((move.target for move in each.moves), parts, strict=True)
-    return [tensors[number] for number in range(len(entries))]

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
-from tensorkeep.arrays import DeviceCopies, DeviceMemory, HostBuffer, Mark, Move, Target
+from tensorkeep.arrays import DeviceMemory, Move, Target
 from tensorkeep.limits import READ_NBYTES
 from tensorkeep.parallel import parallel_for_each
 from tensorkeep.tensors.to_device._buffers import HostBuffers
 from tensorkeep.tensors.to_device._options import StagingOptions
 from tensorkeep.tensors.to_device._plan import ALIGNMENT, Part, Transfer, plan_tasks
+
+Report: TypeAlias = Callable[[int], None]
+"""Takes the bytes that were read since the last call."""
 
 _MIN_BUFFERS: Final = 2
 """Buffers that fit in any budget: one to read into while the device copies from another."""
@@ -43,70 +46,77 @@ def fill_targets(
     targets: Sequence[Target],
     parts: Iterable[Part],
     options: StagingOptions,
-    report: Callable[[int], None] | None = None,
+    report: Report | None = None,
 ) -> None:
-    """Fill tensors on a device from sources; see `carry_out`."""
-    buffer_nbytes = buffer_nbytes_of(options)
-    carry_out(device, dict(enumerate(targets)), plan_tasks(parts, buffer_nbytes), buffer_nbytes, options, report)
+    """Fill tensors on a device from sources; see `Filling`."""
+    begin_filling(device, targets, parts, options).run(report)
 
 
-def carry_out(
-    device: DeviceMemory,
-    targets: Mapping[int, Target],
-    tasks: Sequence[Sequence[Transfer | Gathered]],
-    buffer_nbytes: int,
-    options: StagingOptions,
-    report: Callable[[int], None] | None = None,
-) -> None:
-    """Fill tensors on a device, in a fixed amount of host memory, and report bytes as they are read.
+def begin_filling(
+    device: DeviceMemory, targets: Sequence[Target], parts: Iterable[Part], options: StagingOptions
+) -> Filling:
+    """Prepare to fill tensors on a device from sources."""
+    tasks = plan_tasks(parts, buffer_nbytes_of(options))
+    return Filling(device, dict(enumerate(targets)), tasks, options)
 
-    After an error or an interrupt, some are filled and others are not, and no thread writes to them any more.
+
+class Filling:
+    """Fills tensors on a device, in a fixed amount of host memory.
+
+    It is made by the thread whose work on the device comes before; any thread can run it. After an error or an
+    interrupt, some tensors are filled and others are not, and no thread writes to them any more.
     """
-    if not tasks:
-        return
-    n_buffers = min(options.host_budget // buffer_nbytes, sum(map(len, tasks)))
-    copies = device.start(targets, buffer_nbytes)
-    load = _Load(copies, HostBuffers(device, n_buffers, buffer_nbytes), report)
-    try:
-        parallel_for_each(tasks, load.carry_out, n_threads=min(options.n_threads, n_buffers))
-    finally:
-        load.stop()
-        copies.end()
 
-
-class _Load:
-    """What the threads of one load share."""
-
-    def __init__(self, copies: DeviceCopies, buffers: HostBuffers, report: Callable[[int], None] | None) -> None:
-        self._copies = copies
-        self._buffers = buffers
-        self._report = report
-        self._reporting = threading.Lock()
-        self._is_over = False
+    def __init__(
+        self,
+        device: DeviceMemory,
+        targets: Mapping[int, Target],
+        tasks: Sequence[Sequence[Transfer | Gathered]],
+        options: StagingOptions,
+    ) -> None:
+        buffer_nbytes = buffer_nbytes_of(options)
+        n_buffers = min(options.host_budget // buffer_nbytes, sum(map(len, tasks)))
+        self._tasks = tasks
+        self._n_threads = min(options.n_threads, n_buffers)
+        self._buffers = HostBuffers(device, n_buffers, buffer_nbytes)
+        self._copies = device.start(targets, buffer_nbytes) if tasks else None
         self._lock = threading.Lock()
 
-    def carry_out(self, task: Sequence[Transfer | Gathered]) -> None:
-        """Make the transfers of a task, in order."""
-        for transfer in task:
-            buffer = self._buffers.take()
-            _read(transfer, buffer.data)
-            mark = self._fill(buffer, transfer)
-            if mark is None:
-                return
-            self._buffers.give(buffer, mark)
-            if self._report is not None:
-                with self._reporting:
-                    self._report(transfer.nbytes)
+    def run(self, report: Report | None) -> None:
+        """Fill the tensors, and report bytes as they are read."""
+        reporting = threading.Lock()
 
-    def _fill(self, buffer: HostBuffer, transfer: Transfer | Gathered) -> Mark | None:
-        """Let the device copy from a buffer; None if the load is over."""
-        with self._lock:
-            return None if self._is_over else self._copies.fill(buffer, transfer.moves)
+        def carry_out(task: Sequence[Transfer | Gathered]) -> None:
+            for transfer in task:
+                if not self._pass_on(transfer):
+                    return
+                if report is not None:
+                    with reporting:
+                        report(transfer.nbytes)
 
-    def stop(self) -> None:
-        """Start no more copies, even if a thread is still reading when the load is interrupted."""
+        try:
+            parallel_for_each(self._tasks, carry_out, n_threads=self._n_threads)
+        finally:
+            self.end()
+
+    def _pass_on(self, transfer: Transfer | Gathered) -> bool:
+        """Read into a buffer, from which the device begins to copy; False if all is over."""
+        buffer = self._buffers.take()
+        _read(transfer, buffer.data)
         with self._lock:
-            self._is_over = True
+            if self._copies is None:
+                return False
+            mark = self._copies.fill(buffer, transfer.moves)
+        self._buffers.give(buffer, mark)
+        return True
+
+    def end(self) -> None:
+        """Wait for the copies, and start no more, even if a thread is still reading after an interrupt."""
+        with self._lock:
+            copies, self._copies = self._copies, None
+        if copies is not None:
+            copies.end()
+            self._buffers.release()
 
 
 def _read(transfer: Transfer | Gathered, into: memoryview) -> None:
