@@ -95,6 +95,19 @@ def test_ranks_that_say_something_else_are_refused(share: Any, ranks: Path) -> N
     refused(ranks)
 
 
+def test_a_part_in_several_ranges_must_be_in_one_piece(tmp_path: Path) -> None:
+    tensorkeep.save_checkpoint({"w": np.arange(64.0).reshape(4, 16)}, tmp_path / "source")
+    ranks = tmp_path / "ranks"
+    tensorkeep.reshard_for_ranks(tmp_path / "source", ranks, 2, plan={"w": "packed_rowwise"})
+    own = ranks / "rank-00001-of-00002"
+    tensorkeep.reshard(own, own, split_large=True, max_shard_size=64)
+    assert np.array_equal(
+        tensorkeep.open(own)["w"].load(), np.arange(64.0).reshape(4, 16)[:, [*range(4, 8), *range(12, 16)]]
+    )
+
+    assert np.array_equal(tensorkeep.open(ranks)["w"].load(), np.arange(64.0).reshape(4, 16))
+
+
 def test_copies_that_differ_are_found(ranks: Path, tmp_path: Path) -> None:
     tensorkeep.save_checkpoint({"w": np.arange(32.0).reshape(8, 4), "n": np.zeros(3)}, tmp_path / "source")
     tensorkeep.reshard_for_ranks(tmp_path / "source", tmp_path / "other", 2, plan={"w": "colwise"})

@@ -17,8 +17,11 @@ from tensorkeep.errors import (
     IntegrityError,
     RefusedError,
     SourceMissingError,
+    TrustError,
     UnsupportedError,
 )
+from tensorkeep.server import Server
+from tensorkeep.signing import PrivateKey
 from tests.support.peak_memory import with_peak
 
 PLAN = {
@@ -219,3 +222,29 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
         )
     )
     assert peak < 20 * 2**20
+
+
+def test_a_signature_covers_all_ranks(source: Path, tmp_path: Path) -> None:
+    key = PrivateKey.generate()
+    key.write(tmp_path / "key.pem")
+    public, out = tmp_path / "key.pub", tmp_path / "out"
+    tensorkeep.reshard_for_ranks(source, out, 2, plan=PLAN)
+    tensorkeep.sign(out, key)
+
+    assert tensorkeep.open(out, trust=public)["layer.down.weight"][0].shape == (8,)
+    tensorkeep.reshard_for_ranks(source, out, 2, plan=PLAN, overwrite=True)
+    with pytest.raises(TrustError):
+        tensorkeep.open(out, trust=public)
+
+
+def test_a_url_is_read_once(tmp_path: Path) -> None:
+    big = {"up.weight": np.ones((2048, 1024), np.float32), "down.weight": np.ones((1024, 2048), np.float32)}
+    (tmp_path / "served").mkdir()
+    tensorkeep.save_checkpoint(big, tmp_path / "served" / "big")
+    nbytes: list[int] = []
+    with Server(tmp_path / "served", port=0, on_served=lambda served: nbytes.append(served.nbytes)) as server:
+        tensorkeep.reshard_for_ranks(
+            f"{server.url}big/", tmp_path / "out", 4, plan={"up": "colwise", "down": "rowwise"}
+        )
+    assert tensorkeep.diff(tmp_path / "served" / "big", tmp_path / "out").is_equal
+    assert sum(nbytes) < 1.05 * sum(array.nbytes for array in big.values())

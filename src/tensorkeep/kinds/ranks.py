@@ -17,7 +17,14 @@ from tensorkeep.arrays import ArrayT
 from tensorkeep.arrays.elements import known_dtype
 from tensorkeep.digests import digest_of
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import FormatError, IntegrityError, LimitError, SourceMissingError, TensorkeepError
+from tensorkeep.errors import (
+    FormatError,
+    IntegrityError,
+    LimitError,
+    SourceMissingError,
+    TensorkeepError,
+    UnsupportedError,
+)
 from tensorkeep.kinds.base import Checks, Finding, Kind, Opened, OpenOptions, Place, names_to_check
 from tensorkeep.kinds.safetensors import Checkpoint, TensorFile, check_files, open_safetensors
 from tensorkeep.layout import RANK_SET, RankPart, RankSet, RankShare, index_name, parse_rank_set, parse_share
@@ -198,8 +205,14 @@ def _part_of(stored: LazyTensor, inner: Region) -> LazyTensor:
     """Return a region of a rank's tensor, for NumPy."""
     lazy = stored.with_framework("numpy")
     reader, span = lazy.reader, lazy.span
-    if inner.shape == lazy.shape or not isinstance(reader, TensorReader) or span is None:
+    if inner.shape == lazy.shape:
         return lazy
+    if not isinstance(reader, TensorReader) or span is None:
+        raise UnsupportedError(
+            "a part of several ranges must be stored in one piece",
+            tensor=lazy.name,
+            found="a view, or several pieces",
+        )
     dtype = known_dtype(lazy.name, lazy.entry)
     run = run_of(inner, lazy.shape)
     nbytes = dtype.nbytes(inner.n_elements)

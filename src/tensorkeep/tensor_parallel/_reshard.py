@@ -233,10 +233,11 @@ def _refuse_existing(target: str, *, overwrite: bool) -> None:
     except (FileNotFoundError, NotADirectoryError):
         return
     if names and not overwrite:
-        raise destination_exists(target, names)
+        hint = "Choose another; overwrite=True (--force) replaces directories of ranks"
+        raise destination_exists(target, names).with_fields(hint=hint)
     n_ranks = sum(name.startswith("rank-") for name in names)
     known = {RANK_SET, *(rank_directory(rank, n_ranks) for rank in range(n_ranks))}
-    if others := [name for name in names if name not in known]:
+    if others := [name for name in names if name not in known and not name.endswith(".sig")]:
         raise RefusedError(
             "the destination has more than directories of ranks, and is replaced as a whole",
             path=target,
