@@ -7,7 +7,7 @@ Nothing that a task does is final: the process that hands out the tasks commits,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -19,8 +19,31 @@ if TYPE_CHECKING:
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 
+_Item = TypeVar("_Item")
+
+_LEAST_NBYTES: Final = 2**24
+_N_BATCHES: Final = 64
+"""Tasks that are enough for workers to end at about the same time."""
+
 _MAX_ATTEMPTS: Final = 3
 """How often a task is handed out, if the workers that have it are lost."""
+
+
+def batches_for_tasks(
+    items: Iterable[_Item], nbytes_of: Callable[[_Item], int], most_nbytes: int
+) -> list[list[_Item]]:
+    """Divide items, in their order, into batches of at most so many bytes, if no single item has more."""
+    items = list(items)
+    wanted = min(max(sum(map(nbytes_of, items)) // _N_BATCHES, _LEAST_NBYTES), most_nbytes)
+    batches: list[list[_Item]] = []
+    room = 0
+    for item in items:
+        if room <= 0:
+            batches.append([])
+            room = wanted
+        batches[-1].append(item)
+        room -= nbytes_of(item)
+    return batches
 
 
 def run_in(

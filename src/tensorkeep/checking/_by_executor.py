@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
 from tensorkeep.checkpoint import open_checkpoint
 from tensorkeep.errors import SourceChangedError
-from tensorkeep.executors import run_in
+from tensorkeep.executors import batches_for_tasks, run_in
 from tensorkeep.measuring import TensorStatistics, statistics
 from tensorkeep.parallel import Progress, ProgressMeter
 from tensorkeep.tensors import LazyTensor
@@ -22,10 +22,8 @@ if TYPE_CHECKING:
 Measure: TypeAlias = Callable[[Mapping[str, LazyTensor], Progress | None], dict[str, TensorStatistics]]
 """Returns the statistics of tensors."""
 
-_TASK_NBYTES: Final = (2**24, 2**30)
-"""Fewest and most bytes of a task, if no single tensor is larger: each opens the checkpoint again."""
-
-_N_TASKS: Final = 64
+_TASK_NBYTES: Final = 2**30
+"""Bytes of a task; each opens the checkpoint again."""
 
 
 class MeasureTask(msgspec.Struct, frozen=True):
@@ -55,29 +53,18 @@ def measuring_by(executor: Executor, path: str, variant: str | None, engine: str
     """Return a function that lets workers measure the tensors of a checkpoint."""
     at = path if is_remote(path) else os.path.abspath(path)
 
+    def task_of(tensors: Mapping[str, LazyTensor]) -> MeasureTask:
+        headers = {name: (lazy.dtype, lazy.shape) for name, lazy in tensors.items()}
+        return MeasureTask(at, variant, engine, headers, sum(lazy.nbytes for lazy in tensors.values()))
+
     def measure(tensors: Mapping[str, LazyTensor], progress: Progress | None) -> dict[str, TensorStatistics]:
-        empty = MeasureTask(at, variant, engine, {}, 0)
-        tasks = list(_tasks(tensors, empty))
+        batches = batches_for_tasks(tensors, lambda name: tensors[name].nbytes, _TASK_NBYTES)
+        tasks = [task_of({name: tensors[name] for name in batch}) for batch in batches]
         meter = ProgressMeter(progress, sum(task.nbytes for task in tasks))
         done = run_in(executor, measure_tensors, tasks, lambda task, _: meter.add(task.nbytes))
         return {name: found for of_task in done for name, found in of_task.items()}
 
     return measure
-
-
-def _tasks(tensors: Mapping[str, LazyTensor], empty: MeasureTask) -> Iterator[MeasureTask]:
-    total = sum(lazy.nbytes for lazy in tensors.values())
-    max_nbytes = min(max(total // _N_TASKS, _TASK_NBYTES[0]), _TASK_NBYTES[1])
-    headers: dict[str, tuple[str, tuple[int, ...]]] = {}
-    nbytes = 0
-    for name, lazy in tensors.items():
-        headers[name] = (lazy.dtype, lazy.shape)
-        nbytes += lazy.nbytes
-        if nbytes >= max_nbytes:
-            yield msgspec.structs.replace(empty, headers=headers, nbytes=nbytes)
-            headers, nbytes = {}, 0
-    if headers:
-        yield msgspec.structs.replace(empty, headers=headers, nbytes=nbytes)
 
 
 def measure_tensors(task: MeasureTask) -> dict[str, TensorStatistics]:

@@ -19,10 +19,8 @@ from tensorkeep.transport import ByteRange, PartialFile, RemoteSource
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-_TASK_NBYTES: Final = (2**24, 2**28)
-"""Fewest and most bytes of a task; each asks the server for the file once more."""
-
-_N_TASKS: Final = 64
+_TASK_NBYTES: Final = 2**28
+"""Bytes of a task; each asks the server for the file once more."""
 
 
 class FetchTask(msgspec.Struct, frozen=True):
@@ -70,11 +68,9 @@ def download_by(
 
 
 def _tasks(arrivals: Sequence[Arrival], *, durable: bool) -> Iterator[FetchTask]:
-    total = sum(len(span) for arrival in arrivals for span in arrival.missing)
-    max_nbytes = min(max(total // _N_TASKS, _TASK_NBYTES[0]), _TASK_NBYTES[1])
     for arrival in arrivals:
         whole = [ByteRange(0, arrival.source.nbytes)] if arrival.missing else []
-        spans = cut(arrival.missing, max_nbytes) if arrival.source.opening.serves_ranges else whole
+        spans = cut(arrival.missing, _TASK_NBYTES) if arrival.source.opening.serves_ranges else whole
         path = os.path.abspath(arrival.path)
         for span in spans:
             yield FetchTask(arrival.source, arrival.name, path, (span.start, span.stop), durable)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tensorkeep.checkpoint import Place, Progress, ReservedFiles, whole_checkpoint
-from tensorkeep.executors import run_in
+from tensorkeep.executors import batches_for_tasks, run_in
 from tensorkeep.kinds import Opened
 from tensorkeep.parallel import ProgressMeter
 from tensorkeep.tensor_parallel._fill import Filled, PartToFill, TensorToFill, fill
@@ -19,10 +19,8 @@ from tensorkeep.transport import Reserved, is_remote
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-_TASK_NBYTES: Final = (2**24, 2**30)
-"""Fewest and most bytes of a task, if no single tensor is larger: each opens the checkpoint again."""
-
-_N_TASKS: Final = 64
+_TASK_NBYTES: Final = 2**30
+"""Bytes of a task; each opens the checkpoint again."""
 
 
 class SourceToOpen(msgspec.Struct, frozen=True):
@@ -78,17 +76,12 @@ def _tasks(
     wanted: Sequence[TensorToFill], opened: Opened, source: SourceToOpen, reserved: tuple[Reserved, ...]
 ) -> Iterator[FillTask]:
     sizes = {each.name: opened[each.name].nbytes for each in wanted}
-    max_nbytes = min(max(sum(sizes.values()) // _N_TASKS, _TASK_NBYTES[0]), _TASK_NBYTES[1])
-    batch: list[TensorToFill] = []
-    for number, each in enumerate(wanted, 1):
-        batch.append(each)
+    for batch in batches_for_tasks(wanted, lambda each: sizes[each.name], _TASK_NBYTES):
+        numbers = sorted({part.place.file for tensor in batch for part in tensor.parts})
+        tensors = tuple(_renumbered(tensor, numbers) for tensor in batch)
+        digests = tuple(opened[tensor.name].digest for tensor in batch)
         nbytes = sum(sizes[tensor.name] for tensor in batch)
-        if nbytes >= max_nbytes or number == len(wanted):
-            numbers = sorted({part.place.file for tensor in batch for part in tensor.parts})
-            tensors = tuple(_renumbered(tensor, numbers) for tensor in batch)
-            digests = tuple(opened[tensor.name].digest for tensor in batch)
-            yield FillTask(source, tensors, digests, nbytes, tuple(reserved[place] for place in numbers))
-            batch = []
+        yield FillTask(source, tensors, digests, nbytes, tuple(reserved[number] for number in numbers))
 
 
 def _renumbered(tensor: TensorToFill, numbers: Sequence[int]) -> TensorToFill:

@@ -6,7 +6,7 @@ Workers copy tensors that are in files. Others, such as cast ones, are written b
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -18,7 +18,7 @@ from tensorkeep.checkpoint.saving._options import SaveOptions
 from tensorkeep.checkpoint.saving._plan import SavePlan
 from tensorkeep.checkpoint.saving._reserved_files import ReservedFiles
 from tensorkeep.errors import UnsupportedError
-from tensorkeep.executors import run_in
+from tensorkeep.executors import batches_for_tasks, run_in
 from tensorkeep.parallel import ProgressMeter, Workers
 from tensorkeep.tensors import Digesting, StoredTensor, refuse_other_bytes, stored_pieces
 from tensorkeep.transport import ByteRange, HandedOver, Reserved
@@ -26,10 +26,7 @@ from tensorkeep.transport import ByteRange, HandedOver, Reserved
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-_TASK_NBYTES: Final = (2**24, 2**28)
-"""Fewest and most bytes of a task, if no single tensor is larger."""
-
-_N_TASKS: Final = 64
+_TASK_NBYTES: Final = 2**28
 
 
 class TensorToCopy(msgspec.Struct, frozen=True):
@@ -86,6 +83,9 @@ def fill_by(executor: Executor, destination: Destination, plan: SavePlan, option
         else:
             span = (tensor.span.start, tensor.span.stop)
             copied.append(TensorToCopy(name, source, span, reservation.places[name], tensor.digest))
+    copied.sort(key=lambda tensor: (tensor.place.file, tensor.place.start))
+    batches = batches_for_tasks(copied, lambda tensor: tensor.nbytes, _TASK_NBYTES)
+    tasks = [_task(batch, reservation.files, options.durable) for batch in batches]
     meter = ProgressMeter(options.progress, plan.nbytes)
     digests: dict[str, bytes] = {}
 
@@ -97,7 +97,7 @@ def fill_by(executor: Executor, destination: Destination, plan: SavePlan, option
     with Workers(1, "tensorkeep-own") as thread:
         here = thread.submit(_write_own, own, reservation.files, reservation.places, meter, options.durable)
         try:
-            run_in(executor, copy_tensors, list(_tasks(copied, reservation.files, options.durable)), take)
+            run_in(executor, copy_tensors, tasks, take)
         except BaseException:
             meter.stop()
             raise
@@ -112,21 +112,6 @@ def _handed_over(tensor: TensorToWrite, handed: dict[int, HandedOver | None]) ->
     if key not in handed:
         handed[key] = HandedOver.of(tensor.source)
     return handed[key]
-
-
-def _tasks(tensors: Sequence[TensorToCopy], files: tuple[Reserved, ...], durable: bool) -> Iterator[CopyTask]:
-    total = sum(tensor.nbytes for tensor in tensors)
-    max_nbytes = min(max(total // _N_TASKS, _TASK_NBYTES[0]), _TASK_NBYTES[1])
-    batch: list[TensorToCopy] = []
-    room = max_nbytes
-    for tensor in sorted(tensors, key=lambda each: (each.place.file, each.place.start)):
-        batch.append(tensor)
-        room -= tensor.nbytes
-        if room <= 0:
-            yield _task(batch, files, durable)
-            batch, room = [], max_nbytes
-    if batch:
-        yield _task(batch, files, durable)
 
 
 def _task(batch: Sequence[TensorToCopy], files: tuple[Reserved, ...], durable: bool) -> CopyTask:

@@ -9,7 +9,7 @@ import msgspec
 
 from tensorkeep.digests import BLAKE3, CRC32, CRC32C, SHA256, Algorithm
 from tensorkeep.errors import SourceChangedError, SourceMissingError, TensorkeepError
-from tensorkeep.executors import run_in
+from tensorkeep.executors import batches_for_tasks, run_in
 from tensorkeep.kinds import Check
 from tensorkeep.parallel import ProgressMeter
 from tensorkeep.transport import ByteRange, HandedOver, sum_of
@@ -17,11 +17,7 @@ from tensorkeep.transport import ByteRange, HandedOver, sum_of
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-_TASK_NBYTES: Final = (2**24, 2**28)
-"""Fewest and most bytes of a task, if no single checksum is of more: handing it out must cost nothing beside it."""
-
-_N_TASKS: Final = 64
-"""Tasks that are enough for workers to end at about the same time."""
+_TASK_NBYTES: Final = 2**28
 
 _ALGORITHMS: Final[Mapping[str, Algorithm]] = {each.name: each for each in (BLAKE3, SHA256, CRC32, CRC32C)}
 
@@ -76,29 +72,15 @@ def _tasks(checks: Sequence[Check]) -> tuple[list[SumTask], list[Check]]:
             rest.append(check)
         else:
             groups.setdefault((key, check.algorithm.name), []).append(place)
-    total = sum(len(checks[place].span) for places in groups.values() for place in places)
-    max_nbytes = min(max(total // _N_TASKS, _TASK_NBYTES[0]), _TASK_NBYTES[1])
     tasks: list[SumTask] = []
     for (key, algorithm), places in groups.items():
         file = files[key]
-        if file is not None:
-            for part in _parts(places, checks, max_nbytes):
-                spans = tuple((checks[place].span.start, checks[place].span.stop) for place in part)
-                tasks.append(SumTask(file, algorithm, tuple(part), spans))
+        if file is None:
+            continue
+        for batch in batches_for_tasks(places, lambda place: len(checks[place].span), _TASK_NBYTES):
+            spans = tuple((checks[place].span.start, checks[place].span.stop) for place in batch)
+            tasks.append(SumTask(file, algorithm, tuple(batch), spans))
     return sorted(tasks, key=lambda task: -task.nbytes), rest
-
-
-def _parts(places: Sequence[int], checks: Sequence[Check], max_nbytes: int) -> list[list[int]]:
-    """Divide checks of one file into tasks."""
-    parts: list[list[int]] = [[]]
-    room = max_nbytes
-    for place in places:
-        if room <= 0:
-            parts.append([])
-            room = max_nbytes
-        parts[-1].append(place)
-        room -= len(checks[place].span)
-    return parts
 
 
 def sum_ranges(task: SumTask) -> list[Sum]:
