@@ -18,29 +18,31 @@ if TYPE_CHECKING:
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
-
 _Item = TypeVar("_Item")
 
 _LEAST_NBYTES: Final = 2**24
-_N_BATCHES: Final = 64
+"""Bytes beside which handing out a task costs nothing."""
+
+_N_TASKS: Final = 64
 """Tasks that are enough for workers to end at about the same time."""
 
 _MAX_ATTEMPTS: Final = 3
 """How often a task is handed out, if the workers that have it are lost."""
 
 
-def batches_for_tasks(
-    items: Iterable[_Item], nbytes_of: Callable[[_Item], int], most_nbytes: int
-) -> list[list[_Item]]:
-    """Divide items, in their order, into batches of at most so many bytes, if no single item has more."""
-    items = list(items)
-    wanted = min(max(sum(map(nbytes_of, items)) // _N_BATCHES, _LEAST_NBYTES), most_nbytes)
+def task_nbytes(total: int, most: int) -> int:
+    """Return the bytes of a task, where there are `total` to be worked on."""
+    return min(max(total // _N_TASKS, _LEAST_NBYTES), most)
+
+
+def batches_for_tasks(items: Iterable[_Item], nbytes_of: Callable[[_Item], int], nbytes: int) -> list[list[_Item]]:
+    """Divide items, in their order, into batches that end with the item that makes them large enough."""
     batches: list[list[_Item]] = []
     room = 0
     for item in items:
         if room <= 0:
             batches.append([])
-            room = wanted
+            room = nbytes
         batches[-1].append(item)
         room -= nbytes_of(item)
     return batches

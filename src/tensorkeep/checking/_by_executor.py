@@ -10,7 +10,7 @@ import msgspec
 
 from tensorkeep.checkpoint import open_checkpoint
 from tensorkeep.errors import SourceChangedError
-from tensorkeep.executors import batches_for_tasks, run_in
+from tensorkeep.executors import batches_for_tasks, run_in, task_nbytes
 from tensorkeep.measuring import TensorStatistics, statistics
 from tensorkeep.parallel import Progress, ProgressMeter
 from tensorkeep.tensors import LazyTensor
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 Measure: TypeAlias = Callable[[Mapping[str, LazyTensor], Progress | None], dict[str, TensorStatistics]]
 """Returns the statistics of tensors."""
 
-_TASK_NBYTES: Final = 2**30
-"""Bytes of a task; each opens the checkpoint again."""
+_MOST_NBYTES: Final = 2**30
+"""Most bytes of a task; each opens the checkpoint again."""
 
 
 class MeasureTask(msgspec.Struct, frozen=True):
@@ -58,9 +58,11 @@ def measuring_by(executor: Executor, path: str, variant: str | None, engine: str
         return MeasureTask(at, variant, engine, headers, sum(lazy.nbytes for lazy in tensors.values()))
 
     def measure(tensors: Mapping[str, LazyTensor], progress: Progress | None) -> dict[str, TensorStatistics]:
-        batches = batches_for_tasks(tensors, lambda name: tensors[name].nbytes, _TASK_NBYTES)
+        sizes = {name: lazy.nbytes for name, lazy in tensors.items()}
+        total = sum(sizes.values())
+        batches = batches_for_tasks(sizes, sizes.__getitem__, task_nbytes(total, _MOST_NBYTES))
         tasks = [task_of({name: tensors[name] for name in batch}) for batch in batches]
-        meter = ProgressMeter(progress, sum(task.nbytes for task in tasks))
+        meter = ProgressMeter(progress, total)
         done = run_in(executor, measure_tensors, tasks, lambda task, _: meter.add(task.nbytes))
         return {name: found for of_task in done for name, found in of_task.items()}
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tensorkeep.errors import SourceMissingError
-from tensorkeep.executors import run_in
+from tensorkeep.executors import run_in, task_nbytes
 from tensorkeep.fetching._download import BUFFER_NBYTES, Arrival
 from tensorkeep.fetching._spans import cut
 from tensorkeep.parallel import ProgressMeter
@@ -19,8 +19,8 @@ from tensorkeep.transport import ByteRange, PartialFile, RemoteSource
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-_TASK_NBYTES: Final = 2**28
-"""Bytes of a task; each asks the server for the file once more."""
+_MOST_NBYTES: Final = 2**28
+"""Most bytes of a task; each asks the server for the file once more."""
 
 
 class FetchTask(msgspec.Struct, frozen=True):
@@ -68,9 +68,10 @@ def download_by(
 
 
 def _tasks(arrivals: Sequence[Arrival], *, durable: bool) -> Iterator[FetchTask]:
+    nbytes = task_nbytes(sum(len(span) for arrival in arrivals for span in arrival.missing), _MOST_NBYTES)
     for arrival in arrivals:
         whole = [ByteRange(0, arrival.source.nbytes)] if arrival.missing else []
-        spans = cut(arrival.missing, _TASK_NBYTES) if arrival.source.opening.serves_ranges else whole
+        spans = cut(arrival.missing, nbytes) if arrival.source.opening.serves_ranges else whole
         path = os.path.abspath(arrival.path)
         for span in spans:
             yield FetchTask(arrival.source, arrival.name, path, (span.start, span.stop), durable)

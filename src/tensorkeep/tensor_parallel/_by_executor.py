@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tensorkeep.checkpoint import Place, Progress, ReservedFiles, whole_checkpoint
-from tensorkeep.executors import batches_for_tasks, run_in
+from tensorkeep.executors import batches_for_tasks, run_in, task_nbytes
 from tensorkeep.kinds import Opened
 from tensorkeep.parallel import ProgressMeter
 from tensorkeep.tensor_parallel._fill import Filled, PartToFill, TensorToFill, fill
@@ -19,8 +19,8 @@ from tensorkeep.transport import Reserved, is_remote
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-_TASK_NBYTES: Final = 2**30
-"""Bytes of a task; each opens the checkpoint again."""
+_MOST_NBYTES: Final = 2**30
+"""Most bytes of a task; each opens the checkpoint again."""
 
 
 class SourceToOpen(msgspec.Struct, frozen=True):
@@ -76,7 +76,8 @@ def _tasks(
     wanted: Sequence[TensorToFill], opened: Opened, source: SourceToOpen, reserved: tuple[Reserved, ...]
 ) -> Iterator[FillTask]:
     sizes = {each.name: opened[each.name].nbytes for each in wanted}
-    for batch in batches_for_tasks(wanted, lambda each: sizes[each.name], _TASK_NBYTES):
+    nbytes_of_task = task_nbytes(sum(sizes.values()), _MOST_NBYTES)
+    for batch in batches_for_tasks(wanted, lambda each: sizes[each.name], nbytes_of_task):
         numbers = sorted({part.place.file for tensor in batch for part in tensor.parts})
         tensors = tuple(_renumbered(tensor, numbers) for tensor in batch)
         digests = tuple(opened[tensor.name].digest for tensor in batch)

@@ -18,7 +18,7 @@ from tensorkeep.checkpoint.saving._options import SaveOptions
 from tensorkeep.checkpoint.saving._plan import SavePlan
 from tensorkeep.checkpoint.saving._reserved_files import ReservedFiles
 from tensorkeep.errors import UnsupportedError
-from tensorkeep.executors import batches_for_tasks, run_in
+from tensorkeep.executors import batches_for_tasks, run_in, task_nbytes
 from tensorkeep.parallel import ProgressMeter, Workers
 from tensorkeep.tensors import Digesting, StoredTensor, refuse_other_bytes, stored_pieces
 from tensorkeep.transport import ByteRange, HandedOver, Reserved
@@ -26,7 +26,8 @@ from tensorkeep.transport import ByteRange, HandedOver, Reserved
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-_TASK_NBYTES: Final = 2**28
+_MOST_NBYTES: Final = 2**28
+"""Most bytes of a task, if no single tensor has more."""
 
 
 class TensorToCopy(msgspec.Struct, frozen=True):
@@ -84,7 +85,8 @@ def fill_by(executor: Executor, destination: Destination, plan: SavePlan, option
             span = (tensor.span.start, tensor.span.stop)
             copied.append(TensorToCopy(name, source, span, reservation.places[name], tensor.digest))
     copied.sort(key=lambda tensor: (tensor.place.file, tensor.place.start))
-    batches = batches_for_tasks(copied, lambda tensor: tensor.nbytes, _TASK_NBYTES)
+    nbytes = task_nbytes(sum(tensor.nbytes for tensor in copied), _MOST_NBYTES)
+    batches = batches_for_tasks(copied, lambda tensor: tensor.nbytes, nbytes)
     tasks = [_task(batch, reservation.files, options.durable) for batch in batches]
     meter = ProgressMeter(options.progress, plan.nbytes)
     digests: dict[str, bytes] = {}

@@ -9,7 +9,7 @@ import msgspec
 
 from tensorkeep.digests import BLAKE3, CRC32, CRC32C, SHA256, Algorithm
 from tensorkeep.errors import SourceChangedError, SourceMissingError, TensorkeepError
-from tensorkeep.executors import batches_for_tasks, run_in
+from tensorkeep.executors import batches_for_tasks, run_in, task_nbytes
 from tensorkeep.kinds import Check
 from tensorkeep.parallel import ProgressMeter
 from tensorkeep.transport import ByteRange, HandedOver, sum_of
@@ -17,7 +17,8 @@ from tensorkeep.transport import ByteRange, HandedOver, sum_of
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-_TASK_NBYTES: Final = 2**28
+_MOST_NBYTES: Final = 2**28
+"""Most bytes of a task, if no single tensor has more."""
 
 _ALGORITHMS: Final[Mapping[str, Algorithm]] = {each.name: each for each in (BLAKE3, SHA256, CRC32, CRC32C)}
 
@@ -72,12 +73,14 @@ def _tasks(checks: Sequence[Check]) -> tuple[list[SumTask], list[Check]]:
             rest.append(check)
         else:
             groups.setdefault((key, check.algorithm.name), []).append(place)
+    total = sum(len(checks[place].span) for places in groups.values() for place in places)
+    nbytes = task_nbytes(total, _MOST_NBYTES)
     tasks: list[SumTask] = []
     for (key, algorithm), places in groups.items():
         file = files[key]
         if file is None:
             continue
-        for batch in batches_for_tasks(places, lambda place: len(checks[place].span), _TASK_NBYTES):
+        for batch in batches_for_tasks(places, lambda place: len(checks[place].span), nbytes):
             spans = tuple((checks[place].span.start, checks[place].span.stop) for place in batch)
             tasks.append(SumTask(file, algorithm, tuple(batch), spans))
     return sorted(tasks, key=lambda task: -task.nbytes), rest
