@@ -14,6 +14,8 @@ import pytest
 
 from tensorkeep import remote
 from tensorkeep.digests import digest_of
+from tensorkeep.encryption import BLOCK_NBYTES, DecryptingSource, Key
+from tensorkeep.encryption._cipher import BlockCipher
 from tensorkeep.transport import (
     ByteRange,
     ByteSource,
@@ -99,6 +101,23 @@ def verifying(path: Path) -> ByteSource:
 
 class TestVerifying(FileContract):
     open = staticmethod(verifying)
+
+
+def decrypting(path: Path) -> ByteSource:
+    """Encrypt a file beside it, and decrypt it from memory."""
+    key, salt, data = Key(bytes(32)), bytes(32), path.read_bytes()
+    cipher = BlockCipher(key.secret(), salt, len(data))
+    stored = bytearray()
+    for number, start in enumerate(range(0, len(data), BLOCK_NBYTES)):
+        block = data[start : start + BLOCK_NBYTES]
+        into = bytearray(len(block) + 16)
+        cipher.encrypt(number, block, memoryview(into))
+        stored += into
+    return DecryptingSource(MemorySource(b"header" + stored, str(path)), 6, len(data), key, salt)
+
+
+class TestDecrypting(ByteSourceContract):
+    open = staticmethod(decrypting)
 
 
 class WebContract(ByteSourceContract):

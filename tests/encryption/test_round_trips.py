@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -185,16 +186,39 @@ def test_a_slice_requests_only_its_blocks(tmp_path: Path) -> None:
 
 
 def test_fetched_and_served_without_the_key(tmp_path: Path) -> None:
-    tensorkeep.save_checkpoint({"w": BIG, "v": BIG}, tmp_path / "a", encrypt=KEY, max_shard_size="400kB")
+    tensorkeep.save_checkpoint({"w": BIG, "v": BIG + 1}, tmp_path / "a", encrypt=KEY, max_shard_size="400kB")
     files = {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()}
     with FaultServer(files) as server:
         tensorkeep.fetch(server.url, tmp_path / "b")
-        np.testing.assert_array_equal(tensorkeep.open(server.url, key=KEY)["v"][3], BIG[3])
+        np.testing.assert_array_equal(tensorkeep.open(server.url, key=KEY)["v"][3], BIG[3] + 1)
     np.testing.assert_array_equal(tensorkeep.load(tmp_path / "b", key=KEY)["w"], BIG)
 
 
+def test_what_needs_no_key_minds_no_other_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSORKEEP_KEY", bytes(32).hex())
+    secret = tmp_path / "a"
+    tensorkeep.save_checkpoint({"w": BIG, "v": BIG + 1}, secret, encrypt=KEY, max_shard_size="400kB")
+
+    assert tensorkeep.verify(secret).is_whole
+    tensorkeep.add_sha256(secret)
+    assert tensorkeep.verify(secret).n_sha256 == 2
+    assert tensorkeep.verify(secret, key=KEY).is_whole
+    assert tensorkeep.scan(secret).is_clean
+    tensorkeep.push(secret, "memory://pushed/there")
+    files = {path.name: path.read_bytes() for path in secret.iterdir()}
+    with FaultServer(files) as server:
+        tensorkeep.fetch(server.url, tmp_path / "b")
+    with tensorkeep.checkpoint.save_folder(tmp_path / "c") as staging:
+        shutil.copytree(secret, staging, dirs_exist_ok=True)
+    assert tensorkeep.verify(tmp_path / "c").is_whole
+    for path in (secret, "memory://pushed/there", tmp_path / "b", tmp_path / "c"):
+        np.testing.assert_array_equal(tensorkeep.load(path, key=KEY)["w"], BIG)
+        with pytest.raises(tensorkeep.errors.EncryptedError):
+            tensorkeep.load(path)
+
+
 def test_into_a_store_of_objects(key_in_environment: None) -> None:
-    state = {"w": BIG, "v": BIG, "n": 3}
+    state = {"w": BIG, "v": BIG + 1, "n": 3}
     tensorkeep.save_checkpoint(state, "memory://encrypted/dir", encrypt=KEY, max_shard_size="400kB", sha256=True)
     tensorkeep.save(state, "memory://encrypted/one.safetensors", encrypt=KEY)
     tensorkeep.save_checkpoint(state, "memory://encrypted/lone", encrypt=KEY)

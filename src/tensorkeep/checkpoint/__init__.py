@@ -14,7 +14,7 @@
 """
 
 from tensorkeep.checkpoint._materialize import materialize
-from tensorkeep.checkpoint._open import load, needs_conversion, open_checkpoint, read_consistently
+from tensorkeep.checkpoint._open import load, needs_conversion, open_checkpoint, open_with, read_consistently
 from tensorkeep.checkpoint.diffing import (
     Compared,
     DataDiff,
@@ -157,6 +157,7 @@ __all__ = [
     "materialize",
     "needs_conversion",
     "open_checkpoint",
+    "open_with",
     "parts_of",
     "plan_pieces",
     "plan_whole",

@@ -57,9 +57,10 @@ class DecryptingSource:
     def read_into(self, parts: Iterable[Part]) -> None:
         """Fill buffers."""
         source = self._opened()
-        runs = list(runs_of(parts))
-        if runs and runs[-1].stop > -(-self.nbytes // BLOCK_NBYTES):
+        kept = list(parts)
+        if any(offset + into.nbytes > self.nbytes for offset, into in kept):
             raise ValueError(f"a range ends after the {self.nbytes:,} bytes of {self.name}")
+        runs = list(runs_of(kept))
         if isinstance(source, LocalFile | MemorySource):
 
             def read(run: Run) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tensorkeep.buffers import Buffer
-from tensorkeep.checkpoint import open_checkpoint, verify
+from tensorkeep.checkpoint import open_with, verify
 from tensorkeep.errors import (
     AccessDeniedError,
     IntegrityError,
@@ -30,7 +30,7 @@ from tensorkeep.fetching._staging import Staging, journal_of
 from tensorkeep.fetching._unchanged import begins_with, is_unchanged, note_origin
 from tensorkeep.fetching._version_id import VersionId
 from tensorkeep.fetching._waiting import patiently
-from tensorkeep.kinds import policy_for
+from tensorkeep.kinds import OpenOptions, policy_for
 from tensorkeep.on_demand import imported
 from tensorkeep.parallel import ProgressMeter, parallel_map
 from tensorkeep.transport import RemotePath, RemoteSource, is_remote, refuse_url
@@ -288,7 +288,7 @@ class _Fetch:
         elif not self._plan.source.opens_alone:
             path = staging.path_of(self._plan.source.names[0])
         try:
-            open_checkpoint(path, dangerous="record", trust=False).close()
+            open_with(path, OpenOptions(dangerous="record", as_stored=True), trust=False).close()
             if not self._plan.source.opens_alone:
                 self._check_parts(path, staging)
         except TransportError:

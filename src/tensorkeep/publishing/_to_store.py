@@ -28,6 +28,7 @@ from tensorkeep.checkpoint import (
     remove_objects,
 )
 from tensorkeep.errors import AccessDeniedError, SourceMissingError, TransportError, UnsupportedError
+from tensorkeep.kinds import OpenOptions
 from tensorkeep.kinds.safetensors import open_file
 from tensorkeep.layout import Index, ShardRecord, blocks_name, emit_index
 from tensorkeep.limits import MAX_SIGNATURE_NBYTES
@@ -38,6 +39,7 @@ from tensorkeep.publishing._signatures import stale_among
 from tensorkeep.transport import Body, ByteRange, RemotePath, open_source
 
 _N_UPLOADS: Final = 4
+_AS_STORED: Final = OpenOptions(as_stored=True)
 
 _number_and_suffix = re.compile(r"(?:-[0-9]{5,}-of-[0-9]{5,})?\.[A-Za-z0-9]+$").search
 
@@ -127,7 +129,7 @@ def _index_of(new: Package) -> Index:
     """Make the index of a checkpoint without one."""
     weight_map, records = {}, {}
     for name in new.shards:
-        with open_file(new.files[name].path) as file:
+        with open_file(new.files[name].path, _AS_STORED) as file:
             weight_map.update(dict.fromkeys(file.entries, name))
             records[name] = ShardRecord(new.files[name].nbytes, file.header_digest())
     return Index(weight_map, shards=records)
@@ -148,7 +150,7 @@ def _digest_of(path: str) -> str | None:
     """Return the digest of a header that has the digests of all tensors, and so identifies the file."""
     if not path.endswith(".safetensors"):
         return None
-    with open_file(path) as file:
+    with open_file(path, _AS_STORED) as file:
         return None if file.seal is None else file.header_digest()
 
 

@@ -108,7 +108,7 @@ class StepWriter(msgspec.Struct, frozen=True):
         for step in newest_first(steps):
             if step.condition == "whole":
                 with suppress(TensorkeepError):  # removed meanwhile, or damaged: it is not used
-                    opened.append(self.place.open(step.step, OpenOptions()))
+                    opened.append(self.place.open(step.step, OpenOptions(as_stored=True)))
             if len(opened) == 2:
                 break
         return opened

@@ -12,7 +12,7 @@ from tensorkeep.errors import IndexFileError, IntegrityError
 from tensorkeep.formats.safetensors import ENCRYPTION_KEY
 from tensorkeep.kinds.base import Finding, OpenOptions
 from tensorkeep.kinds.safetensors._file import TensorFile
-from tensorkeep.layout import Index, parse_index
+from tensorkeep.layout import Index, ShardRecord, parse_index
 from tensorkeep.transport import is_directory
 
 
@@ -30,7 +30,7 @@ def index_in(stored: Index, path: str, options: OpenOptions) -> Index:
         index = parse_index(plain, path)
         if index.shards is None:
             raise IndexFileError("the encrypted index has no records of its files", path=path)
-        return index
+        return index.renamed(_present_names(index.shards, stored.shards or {}))
     metadata = {key: value for key, value in stored.metadata.items() if key != ENCRYPTION_KEY}
     if not names:
         return replace(stored, metadata=metadata)
@@ -38,6 +38,12 @@ def index_in(stored: Index, path: str, options: OpenOptions) -> Index:
         return Index(msgspec.json.decode(names, type=dict[str, str]), metadata, stored.shards)
     except msgspec.MsgspecError as error:
         raise IndexFileError("the names in the index are damaged", path=path, found=str(error)) from None
+
+
+def _present_names(authentic: Mapping[str, ShardRecord], stored: Mapping[str, ShardRecord]) -> Mapping[str, str]:
+    """Return what files are called now: a push to a bucket gives them other names, and leaves their headers alone."""
+    names = {(record.nbytes, record.header): name for name, record in stored.items()}
+    return {name: names.get((record.nbytes, record.header), name) for name, record in authentic.items()}
 
 
 def over_encrypted(

@@ -40,7 +40,7 @@ def _files(place: Place) -> Files:
     if location is None:
         directory, name = split(path)
         return Files(directory, name, (name,))
-    location = without_duplicate(location, OpenOptions())
+    location = without_duplicate(location, OpenOptions(as_stored=True))
     names = () if location.index else (location.name,)
     entries = (weights_name(location.stem), *index_names(location.stem))
     return Files(location.directory, location.stem, names, location.index, entries, suffixes=(_SUFFIX,))

@@ -52,7 +52,7 @@ def _size_finding(source: ByteSource, head: bytes, name: str, record: ShardRecor
 
 def _is_whole(source: ByteSource) -> bool:
     try:
-        file_over(source, OpenOptions(check=False))
+        file_over(source, OpenOptions(check=False, as_stored=True))
     except HeaderError:
         return False
     return True
