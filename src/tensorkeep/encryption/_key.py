@@ -36,7 +36,7 @@ class Key:
 
     Examples:
         >>> tensorkeep.Key(bytes(32))
-        Key(id='dc91e5b6f0b4d4a1…')
+        Key(id='b33551a2808d6593…')
     """
 
     __slots__ = ("_id", "_origin", "_secret")
