@@ -110,6 +110,18 @@ def test_there_and_back(tmp_path: Path, file: tensorkeep.LazyTensors) -> None:
     assert all(torch.equal(lazy.load(), file[name].load()) for name, lazy in both.items())
 
 
+def test_convert_renames(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.save({"a0": torch.ones(3), "a1": torch.zeros(2)}, tmp_path / "model.pt")
+    (tmp_path / "map.toml").write_text('[[rules]]\nfrom = "a{n}"\nto = "layers.{n}.w"')
+    words = ["convert", str(tmp_path / "model.pt"), str(tmp_path / "new"), "--keys", str(tmp_path / "map.toml")]
+    assert main([*words, "--rename", "a0=b"]) == 2
+    assert main(words) == 0
+    assert set(tensorkeep.open(tmp_path / "new")) == {"layers.0.w", "layers.1.w"}
+    (tmp_path / "map.toml").write_text('[[rules]]\nfrom = "a{n}"\nto = "w"\nstack = "n"')
+    assert main([*words, "--force"]) == 2
+    assert "reshard --keys" in capsys.readouterr().err
+
+
 def test_holes(file: tensorkeep.LazyTensors) -> None:
     key_map = KeyMap.parse(MAP)
     right = [*key_map.apply(file)]

@@ -20,6 +20,9 @@ Array = npt.NDArray[Any]
 
 _MAX_GROUP: Final = 1024
 
+_BLOCK_LENGTH: Final = 2**15
+"""Weights to compare at a time: they and what is counted stay in the L2 cache."""
+
 _pattern = re.compile("([0-9]{1,4}):([0-9]{1,4})").fullmatch
 
 
@@ -108,12 +111,25 @@ def without_smallest_of_group(n_zeros: int, n_group: int, array: Array) -> Array
     """Return an array with the smallest elements of each group of neighbors in a row set to zero."""
     sparse = array.copy()
     groups = sparse.reshape(-1, n_group)
-    places = np.argsort(_sizes(groups), axis=1, kind="stable")[:, :n_zeros]
-    np.put_along_axis(groups, places, 0, axis=1)
+    step = max(1, _BLOCK_LENGTH // n_group)
+    for start in range(0, len(groups), step):
+        block = groups[start : start + step]
+        sizes = np.ascontiguousarray(_sizes(block).T)
+        for place in range(n_group):
+            n_smaller = np.zeros(len(block), np.uint16)
+            for other in range(n_group):
+                if other != place:
+                    is_smaller = np.less_equal if other < place else np.less
+                    n_smaller += is_smaller(sizes[other], sizes[place])
+            block[n_smaller < n_zeros, place] = 0
     return sparse
 
 
 def _sizes(array: Array) -> Array:
-    """Return magnitudes as NumPy can sort them."""
-    sizes: Array = np.abs(array if array.dtype == np.float64 else array.astype(np.float32))
-    return sizes
+    """Return numbers in the order of magnitudes: the bits without the sign, in which NaN is the largest."""
+    if array.dtype.itemsize == 1:  # a FNUZ dtype has its NaN where others have -0
+        sizes: Array = np.abs(array.astype(np.float32))
+        return sizes
+    words = array.view(f"u{array.dtype.itemsize}")
+    without_sign: Array = words & words.dtype.type(np.iinfo(words.dtype).max >> 1)
+    return without_sign

@@ -15,6 +15,7 @@ import numpy as np
 
 import tensorkeep
 from tensorkeep.merging import average, extract_lora
+from tensorkeep.transforms import rewrite
 from tests.support.kill_at_random import Ready, kill_at_random
 
 NAMES: Final = [f"layer.{number}.weight" for number in range(12)]
@@ -55,12 +56,27 @@ def divide(target: Path, number: int) -> None:
     tensorkeep.reshard_for_ranks(target.parent / "whole", target, 2, plan={"*": "colwise"}, overwrite=True)
 
 
+def transform(target: Path, number: int) -> None:
+    whole = target.parent / "whole"
+    tensorkeep.save_checkpoint(model(number), whole, max_shard_size=SHARD)
+    (whole / "config.json").write_text('{"number": 0}')
+    rewrite(
+        whole,
+        target,
+        lambda tensors: tensors.map(lambda rows: rows + 0, scope="rows"),
+        config=lambda config, _, __: config | {"number": number},
+        max_shard_size=SHARD,
+        overwrite=True,
+    )
+
+
 WAYS: Final[Mapping[str, Callable[[Path, int], None]]] = {
     "planned": write_planned,
     "as they come": write_as_they_come,
     "merge": merge,
     "extract": extract,
     "divide": divide,
+    "transform": transform,
 }
 
 
@@ -80,6 +96,8 @@ def number_in(target: Path, way: str) -> int:
         assert sorted(loaded) == sorted(NAMES)
         arrays = list(loaded.values())
     (number,) = {round(float(value), 2) for array in arrays for value in np.unique(array.round(2))}
+    if way == "transform":
+        assert json.loads((target / "config.json").read_text()) == {"number": number}
     return int(number)
 
 

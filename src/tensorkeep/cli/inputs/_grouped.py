@@ -70,14 +70,29 @@ class KeyMapping(OptionGroup, frozen=True, kw_only=True):
     keys: Keys = None
     keys_back: KeysBack = False
 
+    def renaming(self, names: Names) -> dict[str, Any]:
+        """Return the arguments of `convert` for names, with those of the map."""
+        arguments = names.arguments()
+        key_map = self._read()
+        if key_map is None:
+            return arguments
+        if arguments["rename"] is not None:
+            raise typer.BadParameter("the key map can have that name too: use one of both", param_hint="'--rename'")
+        return {**arguments, "rename": key_map.new_name}
+
     def change(self) -> Callable[[LazyTensors], LazyTensors] | None:
-        """Read the map, and return what it does to tensors; None without one."""
+        """Return what the map does to tensors; None without one."""
+        key_map = self._read()
+        return None if key_map is None else key_map.apply
+
+    def _read(self) -> KeyMap | None:
+        """Read the map in the direction that was asked for; None without one."""
         if self.keys is None:
             if self.keys_back:
                 raise typer.BadParameter("there is no key map: --keys names one", param_hint="'--keys-back'")
             return None
         key_map: KeyMap = tensorkeep.transforms.KeyMap.read(self.keys)
-        return (key_map.inverse() if self.keys_back else key_map).apply
+        return key_map.inverse() if self.keys_back else key_map
 
 
 class NewFiles(OptionGroup, frozen=True, kw_only=True):

@@ -63,7 +63,7 @@ def split_experts(tensors: LazyTensors, layout: str | KeyMap) -> TensorView:
 
 
 def _found(tensors: LazyTensors) -> KeyMap:
-    fitting = [key_map for key_map in map(_map_of, EXPERT_LAYOUTS) if key_map.compare(tensors, ()).missing_right]
+    fitting = [key_map for key_map in map(_map_of, EXPERT_LAYOUTS) if key_map.matches_any(tensors)]
     if not fitting:
         raise TensorNotFoundError(
             "there are no experts with known names",

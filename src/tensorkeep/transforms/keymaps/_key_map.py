@@ -145,6 +145,10 @@ class KeyMap(msgspec.Struct, frozen=True):
         kept = set(plan.others if self.others == "keep" else ())
         return view_of(tensors, _in_order(tensors, group_of, kept))
 
+    def matches_any(self, names: Iterable[str]) -> bool:
+        """Return whether a rule matches one of these names on the left."""
+        return any(rule.match(name) is not None for name in names for rule in self.rules)
+
     def new_name(self, name: str) -> str:
         """Return the name on the right, of a map that only renames: `tensors.rename(key_map.new_name)`.
 
@@ -152,7 +156,10 @@ class KeyMap(msgspec.Struct, frozen=True):
             RefusedError: If the name has no rule, or two, or the map does more than rename.
         """
         if any(rule.computes for rule in self.rules):
-            raise RefusedError("this key map joins, splits or changes tensors", hint="`apply` does all of it")
+            raise RefusedError(
+                "this key map joins, splits or changes tensors",
+                hint="`apply` (tensorkeep reshard --keys) does all of it",
+            )
         groups, others = grouped(self.rules, [name])
         for number, values in groups:
             return self.rules[number].right[0].filled(dict(values))

@@ -15,6 +15,7 @@ from tensorkeep.cli.inputs import (
     EncryptOptions,
     Engine,
     Force,
+    KeyMapping,
     KeyOptions,
     Names,
     NewFiles,
@@ -47,6 +48,7 @@ def convert(
         ),
     ] = False,
     names: Names,
+    keys: KeyMapping,
     dequantize: Dequantize = None,
     cast: Cast = None,
     stochastic: Stochastic = None,
@@ -70,15 +72,15 @@ def convert(
     nesting are kept, unless tensors are chosen with --select or --drop. Whenever this is stopped, the destination
     holds the new checkpoint or what it held before.
 
-    Options apply in this order: --select, --drop, --rename, --strip-prefix, --dequantize, --cast. The first three can
-    be repeated.
+    Options apply in this order: --select, --drop, --rename or --keys, --strip-prefix, --dequantize, --cast. The
+    first three can be repeated.
     """
     write = partial(
         tensorkeep.convert,
         sources,
         destination,
         drop_unknown=drop_unknown,
-        **names.arguments(),
+        **keys.renaming(names),
         dequantize=dequantize,
         cast=cast,
         seed=stochastic,
