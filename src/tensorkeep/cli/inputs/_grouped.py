@@ -71,7 +71,7 @@ class KeyMapping(OptionGroup, frozen=True, kw_only=True):
     keys_back: KeysBack = False
 
     def renaming(self, names: Names) -> dict[str, Any]:
-        """Return the arguments of `convert` for names, with those of the map."""
+        """Return what `convert` takes as names, and the map as `rename`."""
         arguments = names.arguments()
         key_map = self._read()
         if key_map is None:
