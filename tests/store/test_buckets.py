@@ -230,6 +230,28 @@ def test_a_file_system_without_conditional_writes_says_so_once() -> None:
         fsspec.filesystem("memory").store.clear()
 
 
+class Unconditional(Proxy):
+    """Writes whatever the condition, as some servers do that speak S3."""
+
+    def ask(self) -> Any:
+        for name in ("If-Match", "If-None-Match"):
+            del self.headers[name]
+        return super().ask()
+
+
+def test_a_server_that_ignores_conditions_is_told_from_others(at: KeptAt, bucket: Bucket, tmp_path: Path) -> None:
+    kept = store(at.root)
+    with warnings.catch_warnings(action="error"):
+        for step in (1, 2):
+            kept.save(step, {"a": np.ones(3)})
+    with Unconditional.before(bucket.url) as url:
+        root = tensorkeep.remote(f"s3://models/{tmp_path.name}", endpoint=url, **KEYS)
+        with pytest.warns(UnguardedStoreWarning):
+            store(root).save(3, {"a": np.ones(3)})
+
+    assert kept.steps() == [1, 2, 3]
+
+
 @pytest.mark.soak
 def test_killed_at_any_time_all_steps_are_whole(bucket: Bucket) -> None:
     program = (

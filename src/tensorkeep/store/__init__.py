@@ -23,11 +23,11 @@ from tensorkeep.store._loading import DamagedStepWarning
 from tensorkeep.store._newest import DamagedCheckpointWarning, load_newest_whole
 from tensorkeep.store._retention import Retention, best_steps
 from tensorkeep.store._rules import RetentionWarning
-from tensorkeep.store._rules_file import RULES_NAME
 from tensorkeep.store._rules_file import read_rules as recorded_rules
 from tensorkeep.store._steps import StepListing
 from tensorkeep.store._store import CheckpointStore
 from tensorkeep.store.places import (
+    RULES_NAME,
     Condition,
     Step,
     StepFiles,

@@ -14,13 +14,10 @@ import msgspec
 
 from tensorkeep.errors import FormatError, UnsupportedError
 from tensorkeep.store._retention import Mode, Retention
-from tensorkeep.store.places import Place
+from tensorkeep.store.places import MAX_RULES_NBYTES, RULES_NAME, Place
 from tensorkeep.transport import join
 
-RULES_NAME: Final = "tensorkeep-store.json"
-
 _VERSION: Final = 1
-_MAX_NBYTES: Final = 2**16
 
 
 class _Version(msgspec.Struct):
@@ -42,7 +39,7 @@ class _Text(msgspec.Struct, forbid_unknown_fields=True):
 
 def read_rules(place: Place) -> Retention | None:
     """Return the recorded rules, or None if the store has none."""
-    text = place.read_note(RULES_NAME, _MAX_NBYTES)
+    text = place.read_note(RULES_NAME, MAX_RULES_NBYTES)
     if text is None:
         return None
     path = join(place.root, RULES_NAME)

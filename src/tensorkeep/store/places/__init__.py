@@ -1,6 +1,6 @@
 """Where the steps of a store are. All else in `store/` knows only the protocol.
 
-- `_names`: names of steps. Pure.
+- `_names`: names of steps, and of the file beside them. Pure.
 - `_record`: the metadata of a step: metrics, and when it was saved. Pure.
 - `_step`: a step, and what is known of it.
 - `_open_step`: a step, opened and checked.
@@ -11,7 +11,7 @@
 """
 
 from tensorkeep.store.places._bucket import UnguardedStoreWarning
-from tensorkeep.store.places._names import BASE_NAME, check_step
+from tensorkeep.store.places._names import BASE_NAME, MAX_RULES_NBYTES, RULES_NAME, check_step
 from tensorkeep.store.places._place import Place, is_store, place_of
 from tensorkeep.store.places._record import (
     StepRecord,
@@ -25,6 +25,8 @@ from tensorkeep.store.places._step import Condition, Identity, Step, StepFiles
 
 __all__ = [
     "BASE_NAME",
+    "MAX_RULES_NBYTES",
+    "RULES_NAME",
     "Condition",
     "Identity",
     "Place",

@@ -34,7 +34,7 @@ from tensorkeep.kinds.safetensors import SavedDirectory
 from tensorkeep.layout import Index, emit_removed, parse_index, parse_removed
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.store.places._listing import INDEX, REMOVAL_IS_DEAD_S, ListedStep, is_of_save, steps_in
-from tensorkeep.store.places._names import step_name
+from tensorkeep.store.places._names import MAX_RULES_NBYTES, RULES_NAME, step_name
 from tensorkeep.store.places._open_step import foreign, open_step
 from tensorkeep.store.places._record import StepRecord, read_record
 from tensorkeep.store.places._step import Condition, Examined, Identity, Step, StepFiles
@@ -59,7 +59,7 @@ class BucketPlace:
         self._root = RemotePath.of(url).joined("x").split()[0]  # without a slash at the end
         self._root.check_writable()
         self._seen: dict[int, ListedStep] = {}
-        self._is_warned = False
+        self._is_asked = False
 
     @property
     def root(self) -> str:
@@ -89,8 +89,12 @@ class BucketPlace:
 
     def prepare(self, *, durable: bool) -> None:  # noqa: ARG002 - what a bucket has taken is kept
         """Say what a store without conditional writes cannot promise; there is no directory to make."""
-        if not self._root.guards_swaps and not self._is_warned:
-            self._is_warned = True
+        if self._is_asked:
+            return
+        known = self.read_note(RULES_NAME, MAX_RULES_NBYTES)
+        is_guarded = self._root.joined(RULES_NAME).guards_swaps(known)
+        self._is_asked = known is not None or not is_guarded
+        if not is_guarded:
             warnings.warn(
                 f"{self._root}: this store has no conditional writes. Every step is still saved completely or not at"
                 " all, but only one process at a time may save to the run or remove steps from it",

@@ -1,4 +1,4 @@
-"""The names of steps in a store. Pure."""
+"""The names of steps in a store, and of the file beside them. Pure."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from tensorkeep.errors import UnsupportedError
 
 BASE_NAME: Final = "model"
 """The start of the names of a step's files."""
+
+RULES_NAME: Final = "tensorkeep-store.json"
+"""The file beside the steps with the rules of the store."""
+
+MAX_RULES_NBYTES: Final = 2**16
 
 MAX_STEP: Final = 10**15
 """Exclusive limit of step numbers, so that names stay short."""

@@ -205,10 +205,19 @@ class RemotePath(str):
             return False
         return source.nbytes == len(data) and bytes(source.read(ByteRange(0, len(data)))) == data
 
-    @property
-    def guards_swaps(self) -> bool:
-        """Whether `swap` is one conditional write, and one of two at once is refused."""
-        return self._writable()[0].guards
+    def guards_swaps(self, known: bytes | None) -> bool:
+        """Whether `swap` is one conditional write, so that one of two at once is refused.
+
+        Given the content of this object, it asks the server, since some that speak S3 ignore the condition.
+        """
+        store, path = self._writable()
+        if not store.guards or known is None:
+            return store.guards
+        try:
+            self._read_options.patience().try_again(lambda: store.swap(path, known, None))
+        except SourceChangedError:
+            return True
+        return False
 
     def objects(self) -> list[StoredObject]:
         """Return all objects below this directory, at any depth, if any."""
