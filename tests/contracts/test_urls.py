@@ -228,9 +228,6 @@ REFUSED = {
     "transformers.from_pretrained",
     "transformers.get_last_checkpoint",
     "transformers.Trainer",
-    "accelerate.Accelerator.save_state",
-    "accelerate.Accelerator.load_state",
-    "accelerate.Accelerator",
 }
 """Those that need a local path."""
 

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from accelerate.utils import find_tied_parameters
 
 from tensorkeep.checkpoint import verify_folder
 from tensorkeep.errors import RefusedError, SourceMissingError, StateDictMismatchError, TensorkeepError
+from tensorkeep.integrations.accelerate._bucket import (
+    RunState,
+    next_in,
+    process_in,
+    read_newest,
+    read_run,
+    refuse_hooks,
+    url_of,
+)
 from tensorkeep.integrations.accelerate._files import Process, Shared, file_name, read_process, read_shared
 from tensorkeep.integrations.accelerate._loaders import generators_of, prepare_places, stateful
 from tensorkeep.integrations.accelerate._naming import is_numbered, newest, next_number
@@ -39,7 +48,8 @@ def load_state(
 
     Args:
         accelerator: The accelerator of the run.
-        input_dir: The directory; None for the newest whole one with `automatic_checkpoint_naming`.
+        input_dir: The directory, or its URL in a store; None for the newest whole one with
+            `automatic_checkpoint_naming`.
         load_kwargs: Ignored.
         strict: Whether a model's names must be exactly those saved, and optimizers and schedulers of the same kind.
         rng: Whether to set the random generators; if not, another number of processes is allowed.
@@ -57,6 +67,10 @@ def load_state(
         TransportError: If a file cannot be read.
     """
     meet(accelerator, "load_state()")
+    url = url_of(accelerator, input_dir, saves=False)
+    if url is not None:
+        _load_from_bucket(accelerator, url, input_dir is None, strict=strict, rng=rng, classes=classes)
+        return
     folder, is_own = on_main(accelerator, lambda: _checked(accelerator, input_dir))
     with together(accelerator):
         try:
@@ -66,6 +80,27 @@ def load_state(
             raise
     if is_numbered(accelerator):
         accelerator.project_configuration.iteration = on_main(accelerator, lambda: next_number(accelerator))
+
+
+def _load_from_bucket(
+    accelerator: Any, url: str, numbers: bool, *, strict: bool, rng: bool, classes: Classes
+) -> None:
+    """Load a checkpoint that every process reads; the main one says which, if they are numbered."""
+    refuse_hooks(accelerator._load_model_state_pre_hook, url)
+    newest: RunState | None = None
+
+    def find() -> int:
+        nonlocal newest
+        newest = read_newest(accelerator, url, classes)
+        return newest.number
+
+    number = on_main(accelerator, find) if numbers else None
+    with together(accelerator):
+        run = newest or read_run(accelerator, url, number, classes)
+        process = _process(accelerator, lambda place: process_in(run.processes, place, url), url, rng=rng)
+        _apply(accelerator, list(accelerator._models), run.shared, process, strict=strict, rng=rng)
+    if numbers:
+        accelerator.project_configuration.iteration = on_main(accelerator, lambda: next_in(accelerator, url))
 
 
 def _checked(accelerator: Any, input_dir: str | os.PathLike[str] | None) -> tuple[str, bool]:
@@ -112,9 +147,18 @@ def _load(accelerator: Any, folder: str, *, is_own: bool, strict: bool, rng: boo
         del shared.models[len(models) :]
     if not is_own:
         _complete_ties(models, shared.models)
-    process = _process(accelerator, folder, is_own=is_own, rng=rng, classes=classes)
-    loaders = accelerator._dataloaders
-    actions = list(prepare_places(loaders, process.places))
+
+    def read(number: int) -> Process:
+        return _read_process(accelerator, folder, number, is_own=is_own, classes=classes)
+
+    _apply(accelerator, models, shared, _process(accelerator, read, folder, rng=rng), strict=strict, rng=rng)
+
+
+def _apply(
+    accelerator: Any, models: Sequence[Any], shared: Shared, process: Process, *, strict: bool, rng: bool
+) -> None:
+    """Load all that was read into the objects of a run, after all of it was checked."""
+    actions = list(prepare_places(accelerator._dataloaders, process.places))
     _restore(accelerator, models, shared, process, strict=strict, rng=rng)
     for action in actions:
         action()
@@ -131,21 +175,20 @@ def _complete_ties(models: Sequence[Any], states: Sequence[Any]) -> None:
                     state.setdefault(name, state[kept])
 
 
-def _process(accelerator: Any, folder: str, *, is_own: bool, rng: bool, classes: Classes) -> Process:
+def _process(accelerator: Any, read: Callable[[int], Process], path: str, *, rng: bool) -> Process:
     """Read the state of this process, or of the first process if random generators are not loaded."""
-    first = _read_process(accelerator, folder, 0, is_own=is_own, classes=classes)
+    first = read(0)
     if not rng:
         return first
     if first.n_processes != accelerator.num_processes:
         raise StateDictMismatchError(
             "random generators cannot be loaded: the run had another number of processes",
-            path=folder,
+            path=path,
             expected=f"{accelerator.num_processes} processes",
             found=f"{first.n_processes}",
             hint="Nothing was changed; load_state(…, rng=False) leaves the generators unchanged",
         )
-    number = accelerator.process_index
-    return _read_process(accelerator, folder, number, is_own=is_own, classes=classes) if number else first
+    return read(accelerator.process_index) if accelerator.process_index else first
 
 
 def _read_process(accelerator: Any, folder: str, number: int, *, is_own: bool, classes: Classes) -> Process:

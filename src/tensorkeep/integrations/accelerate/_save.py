@@ -12,12 +12,13 @@ import msgspec
 
 from tensorkeep.checkpoint import save_checkpoint
 from tensorkeep.errors import RefusedError, StateError, UnsupportedError, as_transport_error
+from tensorkeep.integrations.accelerate._bucket import refuse_hooks, url_of, write_run
 from tensorkeep.integrations.accelerate._files import file_name
 from tensorkeep.integrations.accelerate._loaders import generators_of, is_order_lost, place_of, stateful
 from tensorkeep.integrations.accelerate._naming import is_numbered, next_folder, retain
 from tensorkeep.integrations.accelerate._offload import whole_state
 from tensorkeep.integrations.accelerate._old import remove_old
-from tensorkeep.integrations.accelerate._processes import gather, meet, on_main, shared_folder
+from tensorkeep.integrations.accelerate._processes import gather, meet, on_main, shared_folder, together
 from tensorkeep.tensors import save
 from tensorkeep.training import capture
 from tensorkeep.transport import is_remote, local_path
@@ -29,7 +30,7 @@ class IncompleteStateWarning(UserWarning):
 
 def save_state(
     accelerator: Any, output_dir: str | os.PathLike[str] | None = None, safe_serialization: bool = True
-) -> Path:
+) -> Path | str:
     """Save everything that a run needs to continue, completely or not at all.
 
     It saves what accelerate's method of this name does, and the positions of data loaders; nothing is pickled. All
@@ -38,14 +39,16 @@ def save_state(
 
     Args:
         accelerator: The accelerator of the run.
-        output_dir: The directory, which is replaced as a whole; ignored with `automatic_checkpoint_naming`.
+        output_dir: The directory, which is replaced as a whole; ignored with `automatic_checkpoint_naming`. Or a URL
+            in a store, where the main process saves one checkpoint with the states of all.
         safe_serialization: Only True is supported.
 
     Returns:
-        The path of the directory.
+        The path of the directory, or the URL; of numbered checkpoints in a bucket, that of all.
 
     Raises:
-        UnsupportedError: If pickles are asked for, the directory is a URL, or several nodes have one each.
+        UnsupportedError: If pickles are asked for, several nodes have a directory each, or there are hooks and the
+            directory is a URL.
         RefusedError: If there is no directory to save to, the process works in it, or checkpoints of another run
             would be taken for newer ones.
         StateError: If a state is not data. The directory is as it was.
@@ -62,12 +65,31 @@ def save_state(
     _refuse_nodes(accelerator)
     for loss in _losses(accelerator):
         warnings.warn(loss, IncompleteStateWarning, stacklevel=2)
+    url = url_of(accelerator, output_dir, saves=True)
+    if url is not None:
+        return _save_to_bucket(accelerator, url)
     path = on_main(accelerator, lambda: _place(accelerator, output_dir))
     with shared_folder(accelerator, path) as staging:
         _write(accelerator, staging)
     accelerator.project_configuration.iteration += 1
     on_main(accelerator, lambda: _tidy(accelerator, path))
     return Path(path)
+
+
+def _save_to_bucket(accelerator: Any, url: str) -> str:
+    refuse_hooks(accelerator._save_model_state_pre_hook, url)
+    own: dict[str, Any] = {}
+    with together(accelerator):
+        own = _of_process(accelerator)
+    processes = gather(accelerator, own)
+
+    def write() -> None:
+        weights = [capture(model=model, rng=False)["model"] for model in accelerator._models]
+        write_run(accelerator, url, _shared(accelerator, weights), processes)
+
+    on_main(accelerator, write)
+    accelerator.project_configuration.iteration += 1
+    return url
 
 
 def _losses(accelerator: Any) -> Iterator[str]:

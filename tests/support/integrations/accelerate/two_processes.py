@@ -41,6 +41,7 @@ def first(folder: Path) -> dict[str, Any]:
     run = make(0, seedable=False)
     train(run, range(1))
     run.accelerator.save_state(folder / "between")
+    run.accelerator.save_state(f"local://{folder}/bucket")
     return {"whole": whole, "begun": begun, "shuffled": shuffled, "failures": list(failures(folder, run))}
 
 
@@ -84,7 +85,11 @@ def second(folder: Path) -> dict[str, Any]:
     run.accelerator.save_model(run.model, folder / "model")
     run = make(5, seedable=False)
     run.accelerator.load_state(folder / "between")
-    return {"rest": rest, "shuffled": train(run, range(1, 3)), "alone": alone(folder, run.accelerator)}
+    shuffled = train(run, range(1, 3))
+    run = make(6, seedable=False)
+    run.accelerator.load_state(f"local://{folder}/bucket")
+    assert train(run, range(1, 3)) == shuffled
+    return {"rest": rest, "shuffled": shuffled, "alone": alone(folder, run.accelerator)}
 
 
 def alone(folder: Path, accelerator: Any) -> str:
