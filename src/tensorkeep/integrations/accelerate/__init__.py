@@ -5,6 +5,7 @@
 - `_loaders`: the positions of data loaders.
 - `_processes`: all processes of a run as one.
 - `_naming`: numbered checkpoints.
+- `_bucket`: the state of a run in a bucket.
 - `_save`: `save_state` and `save_model`.
 - `_load`: `load_state`.
 - `_accelerator`: `Accelerator` and `keep_safe`.

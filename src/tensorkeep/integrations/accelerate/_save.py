@@ -44,7 +44,7 @@ def save_state(
         safe_serialization: Only True is supported.
 
     Returns:
-        The path of the directory, or the URL; of numbered checkpoints in a bucket, that of all.
+        The path of the directory, or the URL; numbered checkpoints in a bucket have one for all.
 
     Raises:
         UnsupportedError: If pickles are asked for, several nodes have a directory each, or there are hooks and the
