@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import dask
-from distributed import Client, LocalCluster
+_REDUCERS = dict(copyreg.dispatch_table)
+
+import dask  # noqa: E402
+from distributed import Client, LocalCluster  # noqa: E402
+
+copyreg.dispatch_table.clear()  # dask pickles exceptions in a way of its own, which tests of pickles must not meet
+copyreg.dispatch_table.update(_REDUCERS)
 
 
 @contextmanager

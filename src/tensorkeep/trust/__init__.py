@@ -7,7 +7,7 @@
 - `_prove`: finds and checks the signatures of what is at a path.
 """
 
-from tensorkeep.trust._policy import Identity, Policy, Rule, Trust, policy_outside
+from tensorkeep.trust._policy import Identity, Policy, Rule, Trust
 from tensorkeep.trust._proof import ALGORITHMS, Proof
 from tensorkeep.trust._prove import prove
 
@@ -18,6 +18,5 @@ __all__ = [
     "Proof",
     "Rule",
     "Trust",
-    "policy_outside",
     "prove",
 ]

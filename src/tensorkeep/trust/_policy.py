@@ -120,14 +120,16 @@ class Policy(msgspec.Struct, frozen=True):
     rules: tuple[Rule, ...]
 
     @classmethod
-    def of(cls, value: Policy | str | os.PathLike[str]) -> Policy:
+    def of(cls, value: Policy | str | os.PathLike[str], *, checkpoint: str | None = None) -> Policy:
         """Return a policy, or read one.
 
         Args:
             value: A policy, the path of a policy (`.toml`), or the path of a public key, which must then have signed
                 everything.
+            checkpoint: The path or URL of what is to be trusted: no policy is read from its directory.
 
         Raises:
+            TrustError: If the policy is in the directory of the checkpoint.
             SourceMissingError: If there is no such file.
             FormatError: If it is neither.
             MissingDependencyError: If `cryptography` is not installed.
@@ -135,6 +137,8 @@ class Policy(msgspec.Struct, frozen=True):
         if isinstance(value, Policy):
             return value
         path = os.fsdecode(value)
+        if checkpoint is not None:
+            _refuse_inside(path, checkpoint)
         return _read(path) if path.endswith(".toml") else cls((Rule(keys=(PublicKey.read(path),)),))
 
     def rule_for(self, path: str) -> Rule:
@@ -157,15 +161,8 @@ Trust = Policy | str | os.PathLike[str] | Literal[False]
 """What the argument `trust` may be; False is no policy, even if the environment names one."""
 
 
-def policy_outside(trust: Policy | str | os.PathLike[str], path: str | None) -> Policy:
-    """Return a policy, unless it would be read from the directory of the checkpoint at a path."""
-    if not isinstance(trust, Policy) and path is not None:
-        _refuse_inside(os.fsdecode(trust), path)
-    return Policy.of(trust)
-
-
 def _refuse_inside(policy: str, path: str) -> None:
-    """Refuse a policy that came with the checkpoint."""
+    """Refuse a policy that came with the checkpoint at a path."""
     refuse_url(policy, hint=_LOCAL)
     if is_remote(path):
         return

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -25,8 +24,8 @@ def policy_for(trust: Trust | None, path: str | os.PathLike[str] | None) -> Poli
     chosen = trust if trust is not None else os.environ.get(_VARIABLE) or None
     if chosen is None or chosen is False:
         return None
-    read: Callable[[Any, str | None], Policy] = imported("tensorkeep.trust:policy_outside")
-    return read(chosen, None if path is None else os.fspath(path))
+    policy_type: type[Policy] = imported("tensorkeep.trust:Policy")
+    return policy_type.of(chosen, checkpoint=None if path is None else os.fspath(path))
 
 
 def by_environment(options: OpenOptions, target: Openable) -> OpenOptions:
