@@ -14,7 +14,14 @@
 """
 
 from tensorkeep.checkpoint._materialize import materialize
-from tensorkeep.checkpoint._open import load, needs_conversion, open_checkpoint, open_with, read_consistently
+from tensorkeep.checkpoint._open import (
+    load,
+    needs_conversion,
+    open_checkpoint,
+    open_found,
+    open_with,
+    read_consistently,
+)
 from tensorkeep.checkpoint.diffing import (
     Compared,
     DataDiff,
@@ -51,6 +58,7 @@ from tensorkeep.checkpoint.rewriting import (
     edit,
     identity_of,
     join,
+    provenance_of,
     refuse_existing,
     refuse_replaced,
     reshard,
@@ -157,10 +165,12 @@ __all__ = [
     "materialize",
     "needs_conversion",
     "open_checkpoint",
+    "open_found",
     "open_with",
     "parts_of",
     "plan_pieces",
     "plan_whole",
+    "provenance_of",
     "read_consistently",
     "refuse_existing",
     "refuse_file_name",

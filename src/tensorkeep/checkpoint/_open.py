@@ -193,8 +193,12 @@ def open_with(target: Openable, options: OpenOptions, trust: Trust | None = None
 
 def _open(target: Openable, options: OpenOptions, trust: Trust | None) -> Opened:
     place = Place(target, variant=options.variant, backend=options.backend)
+    return open_found(place, find_kind(place), options, trust)
+
+
+def open_found(place: Place, found: Found, options: OpenOptions, trust: Trust | None = None) -> Opened:
+    """Open what was found at a place, under a policy if there is one."""
     policy = policy_for(trust, place.path)
-    found = find_kind(place)
     if policy is None:
         return _opened(found, options)
     demand = imported(_DEMAND)(policy, place, found, options)

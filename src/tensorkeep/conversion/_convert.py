@@ -17,6 +17,7 @@ from tensorkeep.checkpoint import (
     Progress,
     RewriteOptions,
     SaveOptions,
+    provenance_of,
     refuse_existing,
     refuse_replaced,
     transform,
@@ -125,6 +126,7 @@ def convert(
     key: KeyLike | Sequence[KeyLike] | None = None,
     encrypt: KeyLike | Encryption | None = None,
     executor: Executor | None = None,
+    provenance: bool = False,
 ) -> Conversion:
     """Convert a checkpoint of any kind to safetensors, all or nothing, without running any of it.
 
@@ -179,6 +181,8 @@ def convert(
         encrypt: The key to encrypt the new files with, the path of a file with it, or an `Encryption`.
         executor: What copies tensors and reads them back in place of threads of this process; see `reshard`. Tensors
             that are not in a file as they will be, such as cast ones, are written by this process.
+        provenance: Whether to write, beside the new files, what they came from: an in-toto statement
+            (`model.provenance.json`) with the digests of all sources, the arguments and the version.
 
     Returns:
         What was written, and what was left out.
@@ -255,6 +259,10 @@ def convert(
         nbytes = sum(host.nbytes for host in prepared.to_write.values())
         checks = SourceChecks(sources, wanted, new, nbytes, progress, is_wanted=check, executor=executor)
         checks.check_digests()
+        describe = None
+        if provenance:
+            given = {name: getattr(rewrite, name) for name in rewrite.__struct_fields__} | {"dequantize": dequantize}
+            describe = provenance_of("convert", sources.opened, given, target.directory, target.stem)
         wait_for_sums = files.enter_context(checks.summing())
         written: list[str] = []
 
@@ -278,6 +286,7 @@ def convert(
             progress=checks.part(),
             executor=executor,
             before_commit=finish,
+            describe=describe,
             encryption=Encryption.of(encrypt),
         )
         write_checkpoint(prepared, target.directory, options)

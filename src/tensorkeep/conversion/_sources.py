@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tensorkeep.checkpoint import RewriteOptions, concatenate, identity_of, select_and_drop
+from tensorkeep.checkpoint import RewriteOptions, concatenate, identity_of, open_found, select_and_drop
 from tensorkeep.collector import PausedCollector
 from tensorkeep.conversion._state import named_state
 from tensorkeep.conversion._ties import Ties, ties_of
@@ -92,10 +92,11 @@ class Sources:
         try:
             with listing_cache(path) as given:
                 # Only a conversion looks into a file named .safetensors: it may be a pickle.
-                found = find_kind(Place(given, variant=options.variant, trusts_names=not os.path.isfile(path)))
+                place = Place(given, variant=options.variant, trusts_names=not os.path.isfile(path))
+                found = find_kind(place)
                 if found.kind.is_gathered:
                     options = msgspec.structs.replace(options, backend="pread")
-                source = found.open(options)
+                source = open_found(place, found, options)
         except UnsafeError as error:
             raise UnsafeError(**error.fields() | {"hint": _HINT}) from None
         files.callback(source.close)

@@ -3,6 +3,7 @@
 - `_keys`: private and public keys.
 - `_bundle`: the file of a signature. Pure.
 - `_statement`: what a signature says. Pure.
+- `_provenance`: where a checkpoint came from. Pure.
 - `_names`: names of signatures, and which files of a directory they cover.
 - `_files`: what is signed of each file.
 - `_sign`: `sign`.
@@ -24,6 +25,7 @@ from tensorkeep.signing._names import (
     signed_file_of,
     stale_signatures,
 )
+from tensorkeep.signing._provenance import PROVENANCE_SUFFIX, Artifact, emit_provenance
 from tensorkeep.signing._sign import Signed, sign
 from tensorkeep.signing._statement import ONLY_FILE, SignedFile, SignedHeader, Statement, parse_statement
 
@@ -31,7 +33,9 @@ __all__ = [
     "IGNORED",
     "KEY_KINDS",
     "ONLY_FILE",
+    "PROVENANCE_SUFFIX",
     "USUAL",
+    "Artifact",
     "Bundle",
     "KeyKind",
     "PrivateKey",
@@ -42,6 +46,7 @@ __all__ = [
     "Statement",
     "covered_names",
     "emit_bundle",
+    "emit_provenance",
     "files_below",
     "header_of",
     "is_encrypted",

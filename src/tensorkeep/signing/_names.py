@@ -11,6 +11,7 @@ from tensorkeep.errors import TensorkeepError, UnsupportedError, as_transport_er
 from tensorkeep.limits import MAX_SIGNATURE_NBYTES
 from tensorkeep.paths import is_inside
 from tensorkeep.signing._bundle import parse_bundle
+from tensorkeep.signing._provenance import PROVENANCE_SUFFIX, provenance_subjects
 from tensorkeep.signing._statement import parse_statement
 from tensorkeep.transport import ByteRange, open_source
 
@@ -82,23 +83,26 @@ def _refuse_link(path: str, found: str, hint: str) -> None:
 
 
 def stale_signatures(directory: str, changed: Iterable[str]) -> list[str]:
-    """Return the signatures in a directory that name a file which changes: they will prove nothing afterwards.
+    """Return the signatures and statements of provenance in a directory that name a file which changes.
 
-    What is not a signature of a model stays, whatever its name.
+    Afterwards they are about nothing. What only has such a name stays.
     """
     names = frozenset(changed)
     try:
-        present = [name for name in sorted(os.listdir(directory or os.curdir)) if is_signature(name)]
+        present = sorted(os.listdir(directory or os.curdir))
     except OSError:
         return []
-    return [name for name in present if _covers(directory, name, names)]
+    return [name for name in present if _says_of(directory, name) & names]
 
 
-def _covers(directory: str, name: str, changed: frozenset[str]) -> bool:
+def _says_of(directory: str, name: str) -> frozenset[str]:
+    """Return the files that a signature or statement of provenance names; none for any other file."""
     with suppress(TensorkeepError, OSError):
-        covered = covered_names(read_signature(os.path.join(directory, name)), name)
-        return not changed.isdisjoint(covered)
-    return False
+        if is_signature(name):
+            return covered_names(read_signature(os.path.join(directory, name)), name)
+        if name.endswith(PROVENANCE_SUFFIX):
+            return provenance_subjects(read_signature(os.path.join(directory, name)))
+    return frozenset()
 
 
 def covered_names(text: bytes, name: str) -> frozenset[str]:

@@ -6,6 +6,7 @@
 - `_reshard`: `reshard` and `join`.
 - `_in_place`: an existing checkpoint, held open for an edit.
 - `_edit`: names and metadata, changed without a copy of the data.
+- `_provenance`: what a rewritten checkpoint came from.
 - `_add_sha256`: the SHA-256 of every shard, written into the index.
 - `_add_block_digests`: the digests of blocks, written beside every shard.
 """
@@ -24,6 +25,7 @@ from tensorkeep.checkpoint.rewriting._pipeline import (
     select_and_drop,
     transform,
 )
+from tensorkeep.checkpoint.rewriting._provenance import provenance_of
 from tensorkeep.checkpoint.rewriting._reshard import (
     join,
     reshard,
@@ -44,6 +46,7 @@ __all__ = [
     "edit",
     "identity_of",
     "join",
+    "provenance_of",
     "refuse_existing",
     "refuse_replaced",
     "reshard",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tensorkeep.checkpoint._open import open_found
 from tensorkeep.checkpoint.rewriting._existing import refuse_existing
 from tensorkeep.checkpoint.rewriting._pipeline import (
     RewriteOptions,
@@ -25,6 +26,7 @@ from tensorkeep.checkpoint.rewriting._pipeline import (
     subprogress,
     transform,
 )
+from tensorkeep.checkpoint.rewriting._provenance import provenance_of
 from tensorkeep.checkpoint.rewriting._same_arguments import same_arguments_as
 from tensorkeep.checkpoint.saving import SaveOptions, refuse_file_name, write_checkpoint
 from tensorkeep.encryption import Encryption, KeyLike, Keys
@@ -73,6 +75,7 @@ def reshard(
     order: Sequence[str] | None = None,
     key: KeyLike | Sequence[KeyLike] | None = None,
     encrypt: KeyLike | Encryption | None = None,
+    provenance: bool = False,
 ) -> None:
     """Write a checkpoint with other shards, names or dtypes, complete or not at all, in constant memory.
 
@@ -116,6 +119,8 @@ def reshard(
             then refused. None uses keys from the environment.
         encrypt: The key to encrypt the new checkpoint with, the path of a file with it, or an `Encryption`. None for
             plain files, also of an encrypted source.
+        provenance: Whether to write, beside the new files, what they came from: an in-toto statement
+            (`model.provenance.json`) with the digests of all sources, the arguments and the version.
 
     Raises:
         DestinationExistsError: If there is a checkpoint at the destination, and `overwrite` is false.
@@ -159,7 +164,17 @@ def reshard(
         order=order,
         encryption=Encryption.of(encrypt),
     )
-    rewrite_as_one([source], directory, variant, rewrite, options, overwrite=overwrite, keys=Keys.given(key))
+    operation = "reshard" if provenance else None
+    rewrite_as_one(
+        [source],
+        directory,
+        variant,
+        rewrite,
+        options,
+        overwrite=overwrite,
+        keys=Keys.given(key),
+        operation=operation,
+    )
 
 
 @same_arguments_as(reshard)
@@ -191,6 +206,7 @@ def join(  # noqa: D417 - the decorator explains the others
     order: Sequence[str] | None = None,
     key: KeyLike | Sequence[KeyLike] | None = None,
     encrypt: KeyLike | Encryption | None = None,
+    provenance: bool = False,
 ) -> None:
     """Write several checkpoints as one, complete or not at all, in constant memory.
 
@@ -235,7 +251,10 @@ def join(  # noqa: D417 - the decorator explains the others
         encryption=Encryption.of(encrypt),
     )
     paths = [sources] if isinstance(sources, str | os.PathLike) else sources
-    rewrite_as_one(paths, directory, variant, rewrite, options, overwrite=overwrite, keys=Keys.given(key))
+    operation = "join" if provenance else None
+    rewrite_as_one(
+        paths, directory, variant, rewrite, options, overwrite=overwrite, keys=Keys.given(key), operation=operation
+    )
 
 
 def rewrite_as_one(
@@ -247,8 +266,9 @@ def rewrite_as_one(
     *,
     overwrite: bool,
     keys: Keys | None = None,
+    operation: str | None = None,
 ) -> None:
-    """Write checkpoints as one: what `reshard` and `join` do."""
+    """Write checkpoints as one: what `reshard` and `join` do; `operation` is what its provenance calls that."""
     paths = [os.fspath(path) for path in sources]
     if not paths:
         raise UnsupportedError("there is nothing to join", expected="at least one checkpoint")
@@ -276,6 +296,11 @@ def rewrite_as_one(
         total = n_checked + new.nbytes
         report = options.progress or (lambda _, __: None)
         check_replaced(checks, ProgressMeter(report, total), options.executor)
+        describe = None
+        if operation is not None:
+            parameters = {name: getattr(rewrite, name) for name in rewrite.__struct_fields__}
+            read = [source for _, source in opened]
+            describe = provenance_of(operation, read, parameters, os.fspath(directory), options.stem)
 
         def finish(staged: Collection[str]) -> None:
             refuse_replaced(identities)
@@ -288,6 +313,7 @@ def rewrite_as_one(
             block_digests=any(source.index is not None and source.index.sidecars for _, source in opened),
             progress=subprogress(report, n_checked, total),
             before_commit=finish,
+            describe=describe,
         )
         write_checkpoint(prepare(new), directory, complete)
 
@@ -303,14 +329,15 @@ def whole_checkpoint(path: str, variant: str | None, files: ExitStack, keys: Key
     """Open a finished checkpoint that holds nothing but tensors; `files` closes it."""
     options = OpenOptions(variant=variant if is_directory(path) else None, keys=keys)
     with listing_cache(path) as given:
-        found = find_kind(Place(given, variant=options.variant))
+        place = Place(given, variant=options.variant)
+        found = find_kind(place)
         if found.kind.is_converted:
             raise UnsupportedError(
                 f"this is {found.kind.name}, and not a finished checkpoint",
                 path=path,
                 hint="`tensorkeep convert` (tensorkeep.convert) turns it into one",
             )
-        opened = files.enter_context(found.open(options))
+        opened = files.enter_context(open_found(place, found, options))
         if left_out := opened.left_out():
             raise UnsupportedError(
                 "this holds more than tensors",

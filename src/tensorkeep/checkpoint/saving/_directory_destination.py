@@ -202,11 +202,13 @@ class DirectoryDestination:
                 self._transaction.sync(index.sidecars)
                 with self._transaction.file(index_file) as sink:
                     sink.write([text_of_index(index, self._options.encryption)])
-            for name, content in (self._options.companions or {}).items():
+            staged = {file: self._transaction.path_of(file) for file in self._plan.files}
+            described = self._options.describe(staged) if self._options.describe is not None else {}
+            for name, content in {**(self._options.companions or {}), **described}.items():
                 with self._transaction.file(name) as sink:
                     sink.write([content])
             if self._options.before_commit is not None:
-                self._options.before_commit({file: self._transaction.path_of(file) for file in self._plan.files})
+                self._options.before_commit(staged)
             names = FileNames.of_safetensors(self._options.stem)
             commit_files(self._transaction, self._directory, files, index_file, names)
         warn_of_strays(self._directory, self._options.stem)

@@ -37,6 +37,7 @@ class SaveOptions(msgspec.Struct, frozen=True, kw_only=True):
     index_metadata: Mapping[str, Any] | None = None
     reuse: Checkpoint | TensorFile | None = None
     companions: Mapping[str, bytes] | None = None
+    describe: Callable[[Mapping[str, str]], Mapping[str, bytes]] | None = None
     before_commit: Callable[[Mapping[str, str]], None] | None = None
     encryption: Encryption | None = None
     executor: Executor | None = None

@@ -31,12 +31,14 @@ from tensorkeep.errors import (
     IntegrityError,
     SourceChangedError,
     SourceMissingError,
+    TensorkeepError,
     TransportError,
     UnsupportedError,
 )
 from tensorkeep.kinds.safetensors import Checkpoint, TensorFile, as_saved_directory
 from tensorkeep.layout import Index, blocks_name, index_names, parse_index, parse_removed
 from tensorkeep.limits import MAX_INDEX_NBYTES
+from tensorkeep.signing import USUAL, covered_names, read_signature
 from tensorkeep.tensors import FileBody, Sealing, file_body
 from tensorkeep.transport import ByteRange, RemotePath, Version, is_remote
 
@@ -180,11 +182,22 @@ class StoreDestination:
 
     def _remove_old(self, new: Iterable[str]) -> None:
         old = OldFiles.in_store(self._options.stem, self._old.index if self._old else None)
-        errors = remove_objects(self._directory, old.obsolete(set(new)))
+        names = old.obsolete(set(new))
+        if self._old is not None:
+            names |= _stale_signatures(self._directory, {*names, *new})
+        errors = remove_objects(self._directory, names)
         if errors:
             raise errors[0].with_fields(
                 message=f"the checkpoint is saved, but files of the old one are left: {errors[0].message}"
             ) from None
+
+
+def _stale_signatures(directory: RemotePath, changed: Collection[str]) -> set[str]:
+    """Return the usual signature if it names a file that changes; others would need a listing, which may be denied."""
+    with suppress(TensorkeepError):
+        if not covered_names(read_signature(directory.joined(USUAL)), USUAL).isdisjoint(changed):
+            return {USUAL}
+    return set()
 
 
 def _with_sidecars(names: Collection[str], spec: UploadSpec) -> list[str]:

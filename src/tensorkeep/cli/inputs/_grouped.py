@@ -23,6 +23,7 @@ from tensorkeep.cli.inputs._options import (
     NewVariant,
     Order,
     Output,
+    Provenance,
     Rename,
     Select,
     Sha256,
@@ -103,6 +104,7 @@ class NewFiles(OptionGroup, frozen=True, kw_only=True):
     align: Align = 8
     order: Order = None
     output_variant: NewVariant = None
+    provenance: Provenance = False
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of functions such as `reshard`."""

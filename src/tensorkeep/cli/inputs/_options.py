@@ -154,6 +154,10 @@ Sha256 = Annotated[
     bool, typer.Option("--sha256", help="Record the SHA-256 of each shard, by which Git LFS and the Hub know it.")
 ]
 
+Provenance = Annotated[
+    bool, typer.Option("--provenance", help="Write what it came from beside it, as an in-toto statement.")
+]
+
 Force = Annotated[
     bool,
     typer.Option(

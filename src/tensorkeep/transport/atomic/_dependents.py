@@ -1,4 +1,4 @@
-"""Signatures, which prove something of other files: they go when those change.
+"""Signatures and statements of provenance, which say something of other files: they go when those change.
 
 What is in them is known to `tensorkeep.signing`, which is imported only if a directory has any.
 """
@@ -13,14 +13,15 @@ from typing import Final
 from tensorkeep.on_demand import imported
 
 _SUFFIX: Final = ".sig"
+_SUFFIXES: Final = (_SUFFIX, ".provenance.json")
 _STALE: Final = "tensorkeep.signing:stale_signatures"
 
 
 def dependents_of(directory: str, changed: Iterable[str]) -> list[str]:
-    """Return the names of signatures in a directory that name a file which changes."""
+    """Return the names of those in a directory that name a file which changes."""
     try:
         with os.scandir(directory or os.curdir) as entries:
-            has_any = any(entry.name.endswith(_SUFFIX) for entry in entries)
+            has_any = any(entry.name.endswith(_SUFFIXES) for entry in entries)
     except OSError:
         return []
     if not has_any:
