@@ -252,3 +252,23 @@ def test_no_policy_comes_from_the_checkpoint(tmp_path: Path, signed: Path, where
                 continue
             with pytest.raises(TrustError, match="not read from the directory"):
                 tensorkeep.open(tmp_path / path, trust=tmp_path / policy)
+
+
+def test_verify_looks_only_at_a_file_that_is_given(tmp_path: Path, signed: Path) -> None:
+    (signed / "config.json").write_text("[1]")
+    tensorkeep.save({"w": np.ones(3)}, signed / "adapter.safetensors", digests=False)
+
+    assert tensorkeep.verify(signed / SHARD, trust=POLICY).is_whole
+    assert not tensorkeep.verify(signed, trust=POLICY)
+    found = tensorkeep.verify(signed / "adapter.safetensors", trust=POLICY).findings
+    assert [(finding.kind, finding.shard) for finding in found] == [("unsigned", "adapter.safetensors")]
+
+
+def test_verify_demands_digests_of_tensors_only(tmp_path: Path, signed: Path) -> None:
+    strict = Policy((Rule(keys=(KEY.public,), digests=True),))
+
+    assert tensorkeep.verify(signed, trust=strict).is_whole
+    tensorkeep.save({"w": np.ones(3)}, signed / "adapter.safetensors", digests=False)
+    sign(signed, KEY)
+    found = tensorkeep.verify(signed, trust=strict).findings
+    assert [(finding.kind, finding.shard) for finding in found] == [("unsigned", "adapter.safetensors")]

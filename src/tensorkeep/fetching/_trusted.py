@@ -28,17 +28,18 @@ def _trusted(plan: Plan, proof: Proof) -> Iterator[Wanted]:
         if is_signature(wanted.name):
             yield wanted
         elif wanted.name in proof.files:
-            promise = _promise(wanted.promise, proof.files[wanted.name], proof)
+            promise = _promise(wanted, proof.files[wanted.name], proof)
             yield msgspec.structs.replace(wanted, promise=promise)
         elif wanted.role not in {"listed", "guessed"}:
             proof.file(wanted.name)
 
 
-def _promise(promise: Promise, signed: SignedFile, proof: Proof) -> Promise:
-    """Add what was signed of a file to what an index says of it."""
-    if signed.header is not None:
+def _promise(wanted: Wanted, signed: SignedFile, proof: Proof) -> Promise:
+    """Add what was signed of a file to what an index says of it; the digests in a signed header are all compared."""
+    promise, holds_tensors = wanted.promise, wanted.role == "tensors"
+    if signed.header is not None and holds_tensors:
         return msgspec.structs.replace(promise, nbytes=signed.header.nbytes, header=signed.header.blake3)
-    if proof.needs_digests and promise.header is not None:
+    if proof.needs_digests and holds_tensors:
         raise TrustError("the policy demands signed digests of each tensor", path=proof.root)
     if signed.algorithm == "sha256":
         return msgspec.structs.replace(promise, sha256=signed.digest.hex())

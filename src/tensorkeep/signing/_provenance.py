@@ -54,7 +54,7 @@ def emit_provenance(
     parameters: Mapping[str, object],
     version: str,
 ) -> bytes:
-    """Return the text of a statement: which operation made some files of which others."""
+    """Return the text of a statement: which files an operation made, and from what."""
     definition = {
         "buildType": f"urn:tensorkeep:{operation}:1",
         "externalParameters": dict(parameters),

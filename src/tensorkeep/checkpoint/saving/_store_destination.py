@@ -193,7 +193,7 @@ class StoreDestination:
 
 
 def _stale_signatures(directory: RemotePath, changed: Collection[str]) -> set[str]:
-    """Return the usual signature if it names a file that changes; others would need a listing, which may be denied."""
+    """Return the usual signature if it names a file that changes; to find others, a listing would be needed."""
     with suppress(TensorkeepError):
         if not covered_names(read_signature(directory.joined(USUAL)), USUAL).isdisjoint(changed):
             return {USUAL}

@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from typing import Final
 
 import msgspec
 
 from tensorkeep.errors import SourceMissingError, TensorkeepError, TrustError
 from tensorkeep.kinds import Check, Checks, Finding, OpenOptions
 from tensorkeep.kinds.safetensors import TensorFile, open_file
+from tensorkeep.layout import stem_of_index
 from tensorkeep.signing import SignedFile, files_below, is_ignored, is_signature
-from tensorkeep.transport import ByteRange, is_directory, is_remote, join, list_names, open_source
+from tensorkeep.transport import ByteRange, is_directory, is_remote, join, list_names, open_source, split
 from tensorkeep.trust import ALGORITHMS, Policy, Proof, Rule, prove
+
+_SAFETENSORS: Final = ".safetensors"
 
 
 def trusted_checks(found: Checks, policy: Policy, path: str, opened: ExitStack) -> Checks:
@@ -30,6 +34,10 @@ def trusted_checks(found: Checks, policy: Policy, path: str, opened: ExitStack) 
         return msgspec.structs.replace(found, findings=[*found.findings, finding])
     if proof is None:
         return found
+    read = {check.file for check in found.checks}
+    if not is_directory(path) and stem_of_index(split(path)[1]) is None:  # a file alone
+        read.add(split(path)[1])
+        proof = msgspec.structs.replace(proof, files={name: proof.files[name] for name in read & proof.files.keys()})
     signed = [_of_file(proof, rule, name, file, opened) for name, file in sorted(proof.files.items())]
     proven = {check.file for checks in signed for check in checks.checks}
     is_whole = not any(checks.findings for checks in signed)
@@ -42,7 +50,7 @@ def trusted_checks(found: Checks, policy: Policy, path: str, opened: ExitStack) 
         findings=[
             *found.findings,
             *(finding for checks in signed for finding in checks.findings),
-            *_unsigned(proof, rule, path, {check.file for check in found.checks}),
+            *_unsigned(proof, rule, path, read),
         ],
         n_unprotected=0 if is_whole else found.n_unprotected,
         signers=proof.signers,
@@ -70,7 +78,7 @@ def _expected_checks(proof: Proof, rule: Rule, name: str, signed: SignedFile, op
         file = opened.enter_context(open_file(path, OpenOptions(as_stored=True)))
         proof.check_header(name, file.source.nbytes, bytes.fromhex(file.header_digest()))
         return _tensors_of(file, name)
-    if rule.digests:
+    if rule.digests and name.endswith(_SAFETENSORS):
         return _wrong("unsigned", "its tensors have no signed digests, which the policy demands", name)
     whole = ByteRange(0, open_source(path, backend="pread").nbytes)
     return Checks([Check(name, None, path, whole, ALGORITHMS[signed.algorithm], signed.digest, 0)])
