@@ -39,7 +39,7 @@ def _read(name: str, source: ByteSource) -> Artifact:
 
 
 def _digest(path: str, source: ByteSource) -> dict[str, str]:
-    """Return what identifies a file: its header if that has digests, else all of it; nothing if that is on a server."""
+    """Return what identifies a file: its header if that has digests, else all of it; nothing of one on a server."""
     header = header_of(path)
     if header is not None:
         return {"tensorkeepHeader": header.blake3}
