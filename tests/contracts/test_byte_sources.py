@@ -106,7 +106,7 @@ class TestVerifying(FileContract):
 def decrypting(path: Path) -> ByteSource:
     """Encrypt a file beside it, and decrypt it from memory."""
     key, salt, data = Key(bytes(32)), bytes(32), path.read_bytes()
-    cipher = BlockCipher(key.secret(), salt, len(data))
+    cipher = BlockCipher(key, salt, len(data))
     stored = bytearray()
     for number, start in enumerate(range(0, len(data), BLOCK_NBYTES)):
         block = data[start : start + BLOCK_NBYTES]

@@ -76,15 +76,47 @@ def test_missing_sources_of_keys_are_named(tmp_path: Path) -> None:
         tensorkeep.Key.from_command("no-such-program --secret")
     with pytest.raises(EncryptedError, match="exit status 3"):
         tensorkeep.Key.from_command([sys.executable, "-c", "raise SystemExit(3)"])
+    with pytest.raises(UnsupportedError, match="not what a shell would run"):
+        tensorkeep.Key.from_command("program 'without end")
     with pytest.raises(TypeError, match="must be bytes"):
         tensorkeep.Key("text")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_key_that_is_taken_for_a_path_is_not_shown(form: str) -> None:
-    with pytest.raises(UnsupportedError, match="a key itself") as raised:
-        tensorkeep.save({"w": np.ones(1)}, "w.safetensors", encrypt=form)
-    assert form not in str(raised.value)
+def test_a_key_in_the_place_of_where_it_is_is_not_shown(form: str) -> None:
+    for use in (
+        lambda: tensorkeep.save({"w": np.ones(1)}, "w.safetensors", encrypt=form),
+        lambda: tensorkeep.Key.from_env(form),
+        lambda: tensorkeep.Key.from_command(form),
+    ):
+        with pytest.raises(UnsupportedError, match="a key itself") as raised:
+            use()
+        assert form not in str(raised.value)
+
+
+@pytest.mark.parametrize("fails", ["AESGCM", "HKDF"])
+def test_errors_in_the_midst_of_a_cipher_show_no_key(
+    tmp_path: Path, fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cryptography.hazmat.primitives.ciphers import aead
+    from cryptography.hazmat.primitives.kdf import hkdf
+
+    key = tensorkeep.Key(SECRET)
+    tensorkeep.save({"w": np.ones(3)}, tmp_path / "w.safetensors", encrypt=key)
+    assert key.id
+
+    def broken(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(aead if fails == "AESGCM" else hkdf, fails, broken)
+    for use in (
+        lambda: tensorkeep.save({"w": np.ones(3)}, tmp_path / "x.safetensors", encrypt=key),
+        lambda: tensorkeep.save_checkpoint({"w": np.ones(3)}, tmp_path / "x", encrypt=key),
+        lambda: tensorkeep.load(tmp_path / "w.safetensors", key=key),
+    ):
+        with pytest.raises(MemoryError) as raised:
+            use()
+        assert not seen_in(everything_said(raised.value))
 
 
 def test_keys_are_in_no_message_repr_or_pickle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +154,7 @@ def test_files_with_a_key_from_a_file_can_be_pickled(tmp_path: Path) -> None:
     with tensorkeep.open(tmp_path / "w.safetensors", key=key) as file:
         pickled = pickle.dumps(file)
         lazy = pickle.loads(pickle.dumps(file["w"]))
-    assert key.secret() not in pickled
+    assert bytes.fromhex((tmp_path / "k").read_text()) not in pickled
     np.testing.assert_array_equal(pickle.loads(pickled)["w"][29_990:], np.arange(29_990, 30_000))
     np.testing.assert_array_equal(lazy[5:7], [5, 6])
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +31,7 @@ BIG = np.arange(100_000, dtype=np.float32).reshape(1000, 100)
 
 @pytest.fixture
 def key_in_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TENSORKEEP_KEY", KEY.secret().hex())
+    monkeypatch.setenv("TENSORKEEP_KEY", bytes(range(32)).hex())
 
 
 def test_all_dtypes_and_their_slices(tmp_path: Path) -> None:
@@ -157,6 +159,36 @@ def test_other_ways_to_load_take_the_key_of_the_environment(tmp_path: Path, key_
         assert file.get_slice("weight")[1:].tolist() == [[1, 1], [1, 1]]
     from_bytes = tensorkeep.open(path.read_bytes())
     assert from_bytes["bias"].load().tolist() == [0, 0, 0]
+
+
+def test_loads_into_models(tmp_path: Path) -> None:
+    state = {"weight": torch.ones(3, 2), "bias": torch.zeros(3)}
+    listed = tensorkeep.Encryption(KEY, shows_names=True)
+    tensorkeep.save_checkpoint(state, tmp_path / "hidden", encrypt=KEY)
+    tensorkeep.save_checkpoint(state, tmp_path / "listed", encrypt=listed)
+    tensorkeep.save_checkpoint(state, tmp_path / "plain")
+    model = torch.nn.Linear(2, 3)
+
+    for name, load in itertools.product(
+        ["hidden", "listed"], [tensorkeep.torch.load_into, tensorkeep.torch.load_sharded]
+    ):
+        path = tmp_path / name
+        torch.nn.init.constant_(model.weight, 5)
+        with pytest.raises(tensorkeep.errors.EncryptedError, match="no key was given"):
+            load(model, path)
+        assert model.weight.sum() == 30
+        load(model, path, key=KEY)
+        assert model.weight.sum() == 6
+        with tensorkeep.open(path, key=KEY) as opened:
+            load(model, opened)
+            with pytest.raises(tensorkeep.errors.UnsupportedError, match="not open yet"):
+                load(model, opened, key=KEY)
+        with pytest.raises(tensorkeep.errors.IntegrityError, match="not encrypted"):
+            load(model, tmp_path / "plain", key=KEY)
+    for ask in (partial(tensorkeep.torch.coverage, model), tensorkeep.check):
+        with pytest.raises(tensorkeep.errors.EncryptedError, match="no key was given"):
+            ask(tmp_path / "hidden")
+        ask(tmp_path / "listed")
 
 
 def test_an_encrypted_save_links_no_plain_file_of_an_older_one(tmp_path: Path) -> None:

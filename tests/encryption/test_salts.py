@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -114,6 +115,23 @@ def test_a_header_is_encrypted_once() -> None:
 
     with pytest.raises(RuntimeError, match="not encrypted further"):
         sink.rewrite(0, head)
+
+
+def test_a_file_that_is_being_written_is_not_encrypted_in_a_forked_process() -> None:
+    sink = EncryptingSink(Collected(), Encryption(KEY), "encrypted", None)  # type: ignore[arg-type]
+    head = (16).to_bytes(8, "little") + b"{}".ljust(16)
+    sink.preallocate(len(head) + 70_000)
+    sink.write([head])
+
+    pid = os.fork()
+    if not pid:
+        try:
+            sink.write([bytes(70_000)])
+        except RuntimeError:
+            os._exit(7)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    sink.write([bytes(70_000)])
 
 
 @pytest.mark.parametrize("fails_at", range(4))

@@ -87,6 +87,7 @@ def check(
     Raises:
         SourceMissingError: If there is nothing at a path.
         FormatError: If a file cannot be parsed.
+        EncryptedError: If names are encrypted, and the key is missing or another one.
         UnsafeError: If a pickle names something that could only do harm.
         LimitError: If a header, index, pickle or config exceeds a bound, or a model takes too long to build.
         MissingDependencyError: If `against` is a config, and transformers or torch is not installed.
@@ -138,6 +139,8 @@ def _report(
     tensors: LazyTensors, against: Any, *, data: bool, progress: Progress | None, measure: Measure = measure_here
 ) -> CheckReport:
     opened = tensors if isinstance(tensors, Opened) else None
+    if opened is not None:
+        opened.require_names()
     path = None if opened is None else opened.path
     files = [] if opened is None else list(opened.sources)
     headers = headers_of(tensors)

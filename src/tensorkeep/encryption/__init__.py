@@ -3,9 +3,9 @@
 docs/encryption.md specifies the format. An encrypted file is a sink that a plain file is written to, and a source
 that it is read from, so nothing else needs to know that there is encryption.
 
-- `_key`: `Key`, its bytes and where they are from.
+- `_key`: `Key`: its bytes, where they are from, and keys derived from them by HKDF.
 - `_keys`: `Keys`, those that somebody gave, or that the environment has.
-- `_cipher`: HKDF and AES-256-GCM of the `cryptography` package; the only file that encrypts.
+- `_cipher`: AES-256-GCM of the `cryptography` package; the only file that encrypts.
 - `_envelope`: the text with what is public, and an encrypted content. Pure.
 - `_content`: contents of envelopes, encrypted and decrypted.
 - `_encryption`: `Encryption`, how something is saved.

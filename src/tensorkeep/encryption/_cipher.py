@@ -1,4 +1,4 @@
-"""Keys derived by HKDF, and AES-256-GCM with them, by the `cryptography` package. Nothing else encrypts.
+"""AES-256-GCM by the `cryptography` package, with derived keys. Nothing else encrypts.
 
 Every cipher has a salt, and so keys, of its own. Its caller encrypts everything once: an `EncryptingSink` takes each
 block once, and a content is encrypted where its salt is drawn.
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from tensorkeep.encryption._key import Key
 from tensorkeep.errors import IntegrityError, importing
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-KEY_NBYTES: Final = 32
 SALT_NBYTES: Final = 32
 TAG_NBYTES: Final = 16
 BLOCK_NBYTES: Final = 65_536
@@ -21,9 +21,7 @@ BLOCK_NBYTES: Final = 65_536
 
 STORED_BLOCK_NBYTES: Final = BLOCK_NBYTES + TAG_NBYTES
 _NONCE_NBYTES: Final = 12
-_ID_NBYTES: Final = 16
 _Bytes: TypeAlias = bytes | bytearray | memoryview
-_LABEL: Final = b"tensorkeep encryption 1 "
 
 
 def stored_nbytes(nbytes: int) -> int:
@@ -31,16 +29,11 @@ def stored_nbytes(nbytes: int) -> int:
     return nbytes + TAG_NBYTES * -(-nbytes // BLOCK_NBYTES)
 
 
-def key_id(secret: bytes) -> str:
-    """Return the id of a key, 32 hexadecimal digits."""
-    return _derived(secret, None, b"id", _ID_NBYTES).hex()
-
-
 class ContentCipher:
     """Encrypts one content, or decrypts it."""
 
-    def __init__(self, secret: bytes, salt: bytes, what: str) -> None:
-        self._aes = _aes(secret, salt, what.encode())
+    def __init__(self, key: Key, salt: bytes, what: str) -> None:
+        self._aes = _aes(key, salt, what.encode())
 
     def seal(self, content: bytes, context: bytes) -> bytes:
         """Encrypt the content; to be called once."""
@@ -61,8 +54,8 @@ class ContentCipher:
 class BlockCipher:
     """Encrypts and decrypts the blocks of one file; usable from several threads."""
 
-    def __init__(self, secret: bytes, salt: bytes, nbytes: int) -> None:
-        self._aes = _aes(secret, salt, b"data")
+    def __init__(self, key: Key, salt: bytes, nbytes: int) -> None:
+        self._aes = _aes(key, salt, b"data")
         self._context = nbytes.to_bytes(8, "big")
         self._invalid = _invalid_tag()
 
@@ -82,19 +75,11 @@ class BlockCipher:
             ) from None
 
 
-def _aes(secret: bytes, salt: bytes, info: bytes) -> AESGCM:
+def _aes(key: Key, salt: bytes, info: bytes) -> AESGCM:
     with importing(cryptography="'tensorkeep[trust]'"):
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-    return AESGCM(_derived(secret, salt, info, KEY_NBYTES))
-
-
-def _derived(secret: bytes, salt: bytes | None, info: bytes, nbytes: int) -> bytes:
-    with importing(cryptography="'tensorkeep[trust]'"):
-        from cryptography.hazmat.primitives.hashes import SHA256
-        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
-    return HKDF(SHA256(), nbytes, salt, _LABEL + info).derive(secret)
+    return AESGCM(key.derived(salt, info))
 
 
 def _invalid_tag() -> type[Exception]:

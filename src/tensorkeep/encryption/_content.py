@@ -21,10 +21,9 @@ class FileSecrets:
 
     def __init__(self, encryption: Encryption, nbytes: int, names: bytes) -> None:
         salt = os.urandom(SALT_NBYTES)
-        secret = encryption.key.secret()
         self._envelope = Envelope.of(encryption.key.id, salt, nbytes, names)
-        self._content: ContentCipher | None = ContentCipher(secret, salt, HEADER)
-        self.blocks = BlockCipher(secret, salt, nbytes)
+        self._content: ContentCipher | None = ContentCipher(encryption.key, salt, HEADER)
+        self.blocks = BlockCipher(encryption.key, salt, nbytes)
 
     def placeholder(self, nbytes: int) -> str:
         """Return a text of the final length, with zeros for the content."""
@@ -45,7 +44,7 @@ def encrypted_index(encryption: Encryption, text: bytes, names: bytes) -> str:
     """Encrypt the text of a plain index."""
     salt = os.urandom(SALT_NBYTES)
     envelope = Envelope.of(encryption.key.id, salt, 0, names if encryption.shows_names else b"")
-    return emit(envelope, ContentCipher(encryption.key.secret(), salt, _INDEX).seal(text, envelope.public()))
+    return emit(envelope, ContentCipher(encryption.key, salt, _INDEX).seal(text, envelope.public()))
 
 
 def decrypted_index(text: str, keys: Keys, path: str) -> tuple[bytes | None, bytes]:
@@ -59,7 +58,7 @@ def decrypted_index(text: str, keys: Keys, path: str) -> tuple[bytes | None, byt
 def decrypted(sealed: Sealed, key: Key, what: str, path: str) -> bytes:
     """Decrypt a content."""
     try:
-        cipher = ContentCipher(key.secret(), sealed.envelope.salt_bytes, what)
+        cipher = ContentCipher(key, sealed.envelope.salt_bytes, what)
         return cipher.open(sealed.content, sealed.public)
     except IntegrityError as error:
         raise error.with_fields(path=path) from None

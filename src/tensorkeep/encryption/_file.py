@@ -38,7 +38,7 @@ def listed(source: ByteSource, header: Header) -> tuple[Header, ByteSource]:
     """Return what is shown of a file without its key, and a source that cannot be read."""
     envelope = _sealed(source, header).envelope
     names = bytes(envelope.names)
-    locked = LockedSource(source.name, source.nbytes, envelope.key)
+    locked = LockedSource(source.name, source.nbytes, envelope.key, shows_names=bool(names))
     metadata = {"encrypted": f"AES-256-GCM, key {envelope.key}"}
     if not names:
         return Header(header.entries, metadata, header.data_start), locked

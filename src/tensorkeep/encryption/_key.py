@@ -11,10 +11,12 @@ from contextlib import suppress
 from errno import EEXIST
 from typing import Any, Final
 
-from tensorkeep.encryption._cipher import KEY_NBYTES, key_id
-from tensorkeep.errors import DestinationExistsError, EncryptedError, UnsupportedError, as_transport_error
+from tensorkeep.errors import DestinationExistsError, EncryptedError, UnsupportedError, as_transport_error, importing
 from tensorkeep.transport import local_path
 
+KEY_NBYTES: Final = 32
+_ID_NBYTES: Final = 16
+_LABEL: Final = b"tensorkeep encryption 1 "
 _FORMS: Final = f"{KEY_NBYTES} bytes: as 64 hexadecimal digits, or in base64"
 _LOCAL: Final = "Key.from_command runs a program that gets a key from elsewhere"
 _MAX_NBYTES: Final = 1024
@@ -62,11 +64,8 @@ class Key:
             TransportError: If it cannot be read.
         """
         path = local_path(path, hint=_LOCAL)
-        if _decoded(os.fsencode(path)) is not None and not os.path.exists(path):  # its text must be in no message
-            raise UnsupportedError(
-                "this is a key itself, where the path of a file with a key is needed",
-                hint="Use another key from now on: arguments and code are seen by others",
-            )
+        if not os.path.exists(path):
+            _refuse_key_itself(path, "the path of a file with a key")
         with as_transport_error("could not read the key", path), open(path, "rb") as file:
             return cls._read(file.read(_MAX_NBYTES + 1), f"the key in {path}", ("file", os.path.abspath(path)))
 
@@ -82,6 +81,7 @@ class Key:
             UnsupportedError: If it holds something else.
         """
         if name not in os.environ:
+            _refuse_key_itself(name, "the name of a variable with a key")
             raise EncryptedError(f"the environment variable {name} is not set", expected="a key")
         return cls._read(
             os.environ[name].encode(errors="replace"), f"the key in the environment variable {name}", ("env", name)
@@ -96,10 +96,12 @@ class Key:
 
         Raises:
             EncryptedError: If the program cannot be started or fails.
-            UnsupportedError: If it prints something else than a key.
+            UnsupportedError: If it prints something else than a key, or the command cannot be read.
         """
-        words = shlex.split(command) if isinstance(command, str) else list(command)
+        words = _words_of(command)
         program = repr(words[0]) if words else "an empty command"
+        if words:
+            _refuse_key_itself(words[0], "a program that prints a key")
         return cls._read(_printed_by(words, program), f"the key that {program} prints", ("command", tuple(words)))
 
     @classmethod
@@ -121,12 +123,16 @@ class Key:
     def id(self) -> str:
         """32 hexadecimal digits by which files name their key; they say nothing about its bytes."""
         if self._id is None:
-            self._id = key_id(self._secret)
+            self._id = self.derived(None, b"id", _ID_NBYTES).hex()
         return self._id
 
-    def secret(self) -> bytes:
-        """Return the 32 bytes, for the code that derives other keys from them."""
-        return self._secret
+    def derived(self, salt: bytes | None, info: bytes, nbytes: int = KEY_NBYTES) -> bytes:
+        """Return a key for one purpose, by HKDF-SHA256; the key itself leaves this object in no other way."""
+        with importing(cryptography="'tensorkeep[trust]'"):
+            from cryptography.hazmat.primitives.hashes import SHA256
+            from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+        return HKDF(SHA256(), nbytes, salt, _LABEL + info).derive(self._secret)
 
     def __repr__(self) -> str:
         return f"Key(id='{self.id[:16]}…')"
@@ -161,6 +167,13 @@ def new_key(path: str | os.PathLike[str]) -> Key:
     return Key.from_file(path)
 
 
+def _words_of(command: str | Sequence[str]) -> list[str]:
+    try:
+        return shlex.split(command) if isinstance(command, str) else list(command)
+    except ValueError as error:
+        raise UnsupportedError("the command for the key is not what a shell would run", found=str(error)) from None
+
+
 def _printed_by(words: Sequence[str], program: str) -> bytes:
     try:
         with subprocess.Popen(words, stdout=subprocess.PIPE) as run:  # noqa: S603 - the user's own program
@@ -177,6 +190,15 @@ def _again(kind: str, origin: Any) -> Key:
     makers: Mapping[str, Any] = {"file": Key.from_file, "env": Key.from_env, "command": Key.from_command}
     key: Key = makers[kind](origin)
     return key
+
+
+def _refuse_key_itself(text: str | os.PathLike[str], needed: str) -> None:
+    """Refuse a key in the place of where it is, without saying it."""
+    if len(os.fspath(text)) != KEY_NBYTES and _decoded(os.fsencode(text)) is not None:
+        raise UnsupportedError(
+            f"this is a key itself, where {needed} is needed",
+            hint="Use another key from now on: arguments and code are seen by others",
+        )
 
 
 def _decoded(content: bytes) -> bytes | None:

@@ -6,8 +6,10 @@ encrypted. Each block of data is encrypted once, when it is full.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from threading import Lock
 from typing import Final
 
 import msgspec
@@ -50,7 +52,8 @@ class EncryptingSink:
         self._output = memoryview(bytearray(_N_BLOCKS * STORED_BLOCK_NBYTES))
         self._filled = 0
         self._hasher = new_hasher()
-        self._is_usable = True
+        self._unused = Lock()
+        self._process = os.getpid()
         self.head = b""
         self.nbytes = 0
 
@@ -76,12 +79,15 @@ class EncryptingSink:
 
     @contextmanager
     def _using(self, *, last: bool = False) -> Iterator[None]:
-        """Let one call at a time do something, and none after the last, or after one that failed."""
-        if not self._is_usable:
-            raise RuntimeError("a file that failed or is complete is not encrypted further")
-        self._is_usable = False
+        """Let one call at a time do something: none after the last, or after one that failed, or in a forked process.
+
+        Each of these could encrypt other bytes with a nonce that was used.
+        """
+        if os.getpid() != self._process or not self._unused.acquire(blocking=False):
+            raise RuntimeError("a file that failed, is complete, or is written elsewhere is not encrypted further")
         yield
-        self._is_usable = not last
+        if not last:
+            self._unused.release()
 
     def write(self, buffers: Iterable[Buffer]) -> None:
         """Take the header first, then encrypt the bytes of the data."""

@@ -31,7 +31,7 @@ class DecryptingSource:
         self._start = start
         self._key = key
         self._salt = salt
-        self._cipher = BlockCipher(key.secret(), salt, nbytes)
+        self._cipher = BlockCipher(key, salt, nbytes)
 
     def map(self, span: ByteRange) -> tuple[Buffer, int] | None:  # noqa: ARG002 - the protocol's
         """Return None: plain bytes are nowhere in the file."""
@@ -129,10 +129,16 @@ class LockedSource:
 
     gap_nbytes = BLOCK_NBYTES
 
-    def __init__(self, name: str, nbytes: int, key: str) -> None:
+    def __init__(self, name: str, nbytes: int, key: str, *, shows_names: bool) -> None:
         self.name = name
         self.nbytes = nbytes
         self._key = key
+        self._shows_names = shows_names
+
+    def require_names(self) -> None:
+        """Raise an error that says which key is missing, if names are hidden as well."""
+        if not self._shows_names:
+            self._refuse()
 
     def map(self, span: ByteRange) -> tuple[Buffer, int] | None:  # noqa: ARG002 - the protocol's
         """Raise an error that says which key is missing."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -12,6 +12,7 @@ from torch import nn
 
 from tensorkeep.checkpoint import open_checkpoint
 from tensorkeep.errors import UnsupportedError
+from tensorkeep.kinds import Opened
 from tensorkeep.models._apply import apply_plan
 from tensorkeep.models._coverage import Coverage, coverage_of, nbytes_of
 from tensorkeep.models._hooks import names_after_hooks
@@ -23,6 +24,7 @@ from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView
 from tensorkeep.transport import Openable
 
 if TYPE_CHECKING:
+    from tensorkeep.encryption import KeyLike
     from tensorkeep.trust import Trust
 
 Loadable: TypeAlias = "Openable | Mapping[str, LazyTensor]"
@@ -80,6 +82,7 @@ def load_into(
     assign: bool = False,
     report: bool = False,
     trust: Trust | None = None,
+    key: KeyLike | Sequence[KeyLike] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> LoadReport:
     """Load a checkpoint into a model, in the memory that the model already has.
@@ -119,6 +122,7 @@ def load_into(
         report: Whether the result has a `coverage`, which says where each tensor went.
         trust: Whose signatures count: a `Policy`, the path of one or of a public key; see `tensorkeep.open`. If what
             is read is not what was signed, the error leaves a model that must not be used.
+        key: The key of an encrypted checkpoint; see `tensorkeep.open`.
         progress: Called every few MiB with the bytes loaded so far and the total.
 
     Returns:
@@ -131,9 +135,10 @@ def load_into(
             is not a floating-point dtype of torch.
         DeviceError: If `device_map` has no device for a parameter or buffer; the message lists them.
         TrustError: If it is not proven that this is what was signed.
+        EncryptedError: If it is encrypted, and the key is missing or another one.
         UnsupportedError: If a parameter is on device meta and `assign` is False, `device` is meta or not available,
             or a parameter cannot be written to (sparse, a wrapper of others, lazy, or a copy that the model's own
-            state dict makes); or `trust` is given with what is open already.
+            state dict makes); or `trust` or `key` is given with what is open already.
         RefusedError: If renaming gives two tensors one name.
         TensorNotFoundError: If no name has the prefix, or a name in `key_map` is not in the checkpoint.
         SourceMissingError: If there is no such checkpoint, or a shard is missing.
@@ -147,7 +152,7 @@ def load_into(
         >>> load_into(model, "model.safetensors", strict=False).n_tensors
         1
     """
-    with opened(target, trust) as tensors:
+    with opened(target, trust, key) as tensors:
         goal = target_of(dtype, device, device_map, model=model, assign=assign)
         fit = fitted(model, tensors, goal, key_map=key_map, strip_prefix=strip_prefix, add_prefix=add_prefix)
         plan = fit.plan
@@ -221,11 +226,17 @@ def fitted(
 
 
 @contextmanager
-def opened(target: Loadable, trust: Trust | None = None) -> Iterator[LazyTensors]:
+def opened(
+    target: Loadable, trust: Trust | None = None, key: KeyLike | Sequence[KeyLike] | None = None
+) -> Iterator[LazyTensors]:
     """Open a target that is not open yet, and close it at the end of the block."""
-    if trust is not None and isinstance(target, LazyTensors | Mapping):
-        raise UnsupportedError("`trust` is for what is not open yet", hint="Give it to tensorkeep.open")
+    if isinstance(target, LazyTensors | Mapping):
+        for name, value in (("trust", trust), ("key", key)):
+            if value is not None:
+                raise UnsupportedError(f"`{name}` is for what is not open yet", hint="Give it to tensorkeep.open")
     if isinstance(target, LazyTensors):
+        if isinstance(target, Opened):
+            target.require_names()
         yield target
     elif isinstance(target, Mapping):
         for name, lazy in target.items():
@@ -233,7 +244,8 @@ def opened(target: Loadable, trust: Trust | None = None) -> Iterator[LazyTensors
                 raise TypeError(f"`{name}` is a {type(lazy).__name__}, not a lazy tensor: use model.load_state_dict")
         yield TensorView(target, path="<tensors>")
     else:
-        with open_checkpoint(target, framework="torch", trust=trust) as tensors:
+        with open_checkpoint(target, framework="torch", trust=trust, key=key) as tensors:
+            tensors.require_names()
             yield tensors
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import torch
@@ -22,6 +22,9 @@ from tensorkeep.models._replace import reallocate
 from tensorkeep.models._replicas import Replicas
 from tensorkeep.tensors import LazyTensor
 
+if TYPE_CHECKING:
+    from tensorkeep.encryption import KeyLike
+
 
 def load_sharded(
     model: nn.Module,
@@ -34,6 +37,7 @@ def load_sharded(
     add_prefix: str | None = None,
     device: Any = None,
     broadcast: bool = False,
+    key: KeyLike | Sequence[KeyLike] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> LoadReport:
     """Load a checkpoint into a model that is sharded over ranks; each rank reads its own parts, and no whole tensor.
@@ -61,6 +65,7 @@ def load_sharded(
             if they are plain tensors.
         broadcast: Whether a part that several ranks have is read by one of them and sent to the others. Worth it if
             storage is slower than the network between ranks. All ranks must pass the same value.
+        key: The key of an encrypted checkpoint; see `tensorkeep.open`.
         progress: Called with the bytes that this rank has loaded so far and its total.
 
     Returns:
@@ -69,7 +74,9 @@ def load_sharded(
     Raises:
         StateDictMismatchError: If names or shapes do not fit (also a RuntimeError); it lists them.
         DtypeError: If a tensor cannot be cast to the model's dtype, such as a complex one to a real one.
-        UnsupportedError: If a parameter is a pending sum over ranks (placement Partial), or cannot be written to.
+        EncryptedError: If it is encrypted, and the key is missing or another one.
+        UnsupportedError: If a parameter is a pending sum over ranks (placement Partial), or cannot be written to;
+            or `key` is given with what is open already.
         RefusedError: If renaming gives two tensors one name.
         TensorNotFoundError: If no name has the prefix, or a name in `key_map` is not in the checkpoint.
         SourceMissingError: If there is no such checkpoint, or a shard is missing.
@@ -79,7 +86,7 @@ def load_sharded(
         TransportError: If the bytes cannot be read, by this rank or, with `broadcast`, by any. The model then has
             what was read so far.
     """
-    with opened(target) as tensors:
+    with opened(target, key=key) as tensors:
         named = renamed_tensors(tensors, key_map, strip_prefix, add_prefix)
         storages = list(_storages_of(model))
         match = _matched(storages, named, noted_names(tensors, key_map, strip_prefix, add_prefix))

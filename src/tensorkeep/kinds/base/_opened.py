@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from tensorkeep.arrays import DEFAULT_FRAMEWORK, ArrayT
 from tensorkeep.dtypes import HOLDS_QUANTIZED
+from tensorkeep.encryption import LockedSource
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import TensorkeepError
 from tensorkeep.formats import Description, FileDescription, StringArray
@@ -306,6 +307,16 @@ class Opened(LazyTensors[ArrayT]):
     def nested(self) -> NestedData | None:
         """Return the nested value as data; None if the names or `state` already describe it."""
         return None
+
+    def require_names(self) -> None:
+        """Refuse what is encrypted, with names hidden, if there is no key: its tensors are not those that were saved.
+
+        Raises:
+            EncryptedError: If that is so.
+        """
+        for source in self.sources.values():
+            if isinstance(source, LockedSource):
+                source.require_names()
 
     def refuse_expanded(self, names: Iterable[str]) -> None:
         """Refuse tensors much larger in total than their files, such as many views of a few bytes."""
