@@ -217,6 +217,33 @@ def test_recombined_checkpoints_are_refused(
         tensorkeep.load(new, key=KEY if given else None)
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("part", ["content", "salt", "nbytes", "names", "anything"])
+def test_changed_bits_of_an_index_are_found(tmp_path: Path, part: str) -> None:
+    chosen = random.Random(SEED)
+    sharded(tmp_path)
+    whole = (tmp_path / INDEX).read_bytes()
+    index = parse_index(whole, "")
+    for _ in range(rounds(10, 1000)):
+        envelope = json.loads(index.metadata["tensorkeep.encryption"])
+        content = envelope.pop("content")
+        if part == "anything":
+            (tmp_path / INDEX).write_bytes(flipped(whole, chosen))
+        else:
+            if part == "nbytes":
+                envelope["nbytes"] += chosen.randrange(1, 2**40)
+            elif part == "names":
+                envelope["names"] = {"layer0": chosen.choice(sorted(index.files))}
+            elif part == "salt":
+                envelope["salt"] = b64encode(flipped(b64decode(envelope["salt"]), chosen)).decode()
+            else:
+                content = b64encode(flipped(b64decode(content), chosen)).decode()
+            text = json.dumps(envelope | {"content": content}, separators=(",", ":"))
+            forged = Index(index.weight_map, {"tensorkeep.encryption": text}, index.shards)
+            (tmp_path / INDEX).write_bytes(emit_index(forged))
+        refuses(tmp_path)
+
+
 def test_swapped_names_of_shards_change_nothing(tmp_path: Path) -> None:
     sharded(tmp_path)
     swapped_shards(tmp_path, tmp_path)
