@@ -19,6 +19,10 @@ class Encryption:
     Raises:
         UnsupportedError: If the file holds no key.
         TransportError: If the file cannot be read.
+
+    Attributes:
+        key: The key.
+        shows_names: Whether names, dtypes and shapes stay visible.
     """
 
     __slots__ = ("key", "shows_names")
