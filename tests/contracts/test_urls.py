@@ -27,7 +27,6 @@ from tensorkeep.errors import TensorkeepError, UnsupportedError
 from tensorkeep.integrations import accelerate, distributed, lightning, skorch, transformers
 from tensorkeep.server import Server
 from tensorkeep.signing import PrivateKey, PublicKey
-from tensorkeep.trust import policy_outside
 from tensorkeep.viewing import Viewer
 from tests.support.integrations.skorch.nets import Layers, X, Y
 from tests.support.integrations.transformers.tiny_trainers import gpt2, trainer
@@ -142,7 +141,6 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "tensorkeep.signing.PrivateKey.write": lambda url: PrivateKey.generate().write(url),
     "tensorkeep.signing.PublicKey.read": PublicKey.read,
     "tensorkeep.Policy.of": tensorkeep.Policy.of,
-    "tensorkeep.trust.policy_outside": lambda url: policy_outside(url, None),
     "tensorkeep.remote": lambda url: tensorkeep.remote("memory://m", cache_dir=url),
     "tensorkeep.open": lambda url: tensorkeep.open(url).close(),
     "tensorkeep.load": tensorkeep.load,
@@ -220,7 +218,6 @@ REFUSED = {
     "tensorkeep.sign",
     *(name for name in CALLS if name.startswith("tensorkeep.signing.")),
     "tensorkeep.Policy.of",
-    "tensorkeep.trust.policy_outside",
     "tensorkeep.remote",
     "tensorkeep.checkpoint.save_folder",
     "tensorkeep.server.Server",
