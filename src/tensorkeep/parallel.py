@@ -243,11 +243,14 @@ def parallel_for_each(items: Collection[_Item], work: Callable[[_Item], object],
 
     n_others = min(n_threads, len(items)) - 1
     threads = [threading.Thread(target=run, name="tensorkeep-read", daemon=True) for _ in range(n_others)]
-    started = list(takewhile(try_to_start, threads))
-    run()
-    if all(isinstance(failure, Exception) for failure in failures):  # an interrupt does not wait for slow answers
-        for thread in started:
-            thread.join()
+    try:
+        started = list(takewhile(try_to_start, threads))
+        run()
+        if all(isinstance(failure, Exception) for failure in failures):  # an interrupt does not wait for slow answers
+            for thread in started:
+                thread.join()
+    finally:
+        is_stopped.set()
     if failures:
         try:
             raise failures[0]

@@ -69,6 +69,11 @@ class LateDevice:
         self.n_buffers_at_most = n_buffers_at_most
         self._free_nbytes = free_nbytes
 
+    @property
+    def is_copying(self) -> bool:
+        """Whether a copy is under way, or may begin, that nobody waits for."""
+        return any(copies.n_begun and copies.thread.is_alive() for copies in self.copies)
+
     def free_nbytes(self) -> int | None:
         return self._free_nbytes
 
@@ -108,6 +113,7 @@ class LateCopies:
         self._targets = targets
         self._begun: SimpleQueue[tuple[HostBuffer, Sequence[Move], Mark] | None] = SimpleQueue()
         self._random = random.Random(7)
+        self.n_begun = 0
         self._is_in_fill = threading.Lock()
         self.thread = threading.Thread(target=self._copy, daemon=True)
         self.thread.start()
@@ -118,6 +124,7 @@ class LateCopies:
             if self._device.n_filled == self._device.fails_at:
                 raise RuntimeError("the device is lost")
             self._device.n_filled += 1
+            self.n_begun += 1
             mark = Mark()
             self._begun.put((buffer, moves, mark))
             return mark

@@ -18,35 +18,28 @@ class HostBuffers:
         self._device = device
         self._nbytes = nbytes
         self._n_unmade = n_buffers
-        self._free: list[HostBuffer] = []
         self._in_use: deque[tuple[HostBuffer, Mark]] = deque()
         self._lock = threading.Lock()
 
     def take(self) -> HostBuffer:
         """Return a buffer whose bytes nobody needs."""
         with self._lock:
-            if self._free:
-                return self._free.pop()
-            is_made = not self._n_unmade
-            if is_made:
-                buffer, mark = self._in_use.popleft()
-            else:
+            is_new = self._n_unmade > 0
+            if is_new:
                 self._n_unmade -= 1
-        if not is_made:
+            else:
+                buffer, mark = self._in_use.popleft()
+        if is_new:
             return self._device.host_buffer(self._nbytes)
         mark.wait()
         return buffer
 
-    def give(self, buffer: HostBuffer, mark: Mark | None) -> None:
+    def give(self, buffer: HostBuffer, mark: Mark) -> None:
         """Give a buffer back, which the device needs until a mark."""
         with self._lock:
-            if mark is None:
-                self._free.append(buffer)
-            else:
-                self._in_use.append((buffer, mark))
+            self._in_use.append((buffer, mark))
 
     def release(self) -> None:
         """Keep no buffer that a thread does not hold."""
         with self._lock:
-            self._free.clear()
             self._in_use.clear()

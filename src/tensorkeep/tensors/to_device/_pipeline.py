@@ -80,6 +80,7 @@ class Filling:
         self._n_threads = min(options.n_threads, n_buffers)
         self._buffers = HostBuffers(device, n_buffers, buffer_nbytes)
         self._copies = device.start(targets, buffer_nbytes) if tasks else None
+        self._is_over = False
         self._lock = threading.Lock()
 
     def run(self, report: Report | None) -> None:
@@ -101,22 +102,27 @@ class Filling:
 
     def _pass_on(self, transfer: Transfer | Gathered) -> bool:
         """Read into a buffer, from which the device begins to copy; False if all is over."""
+        if self._is_over:
+            return False
         buffer = self._buffers.take()
         _read(transfer, buffer.data)
         with self._lock:
-            if self._copies is None:
+            if self._is_over or self._copies is None:
                 return False
             mark = self._copies.fill(buffer, transfer.moves)
         self._buffers.give(buffer, mark)
         return True
 
     def end(self) -> None:
-        """Wait for the copies, and start no more, even if a thread is still reading after an interrupt."""
+        """Wait for the copies, and start no more, even if a thread is still reading after an interrupt.
+
+        Calling it again completes a call that was interrupted.
+        """
         with self._lock:
-            copies, self._copies = self._copies, None
-        if copies is not None:
-            copies.end()
-            self._buffers.release()
+            self._is_over = True
+        if self._copies is not None:
+            self._copies.end()
+        self._buffers.release()
 
 
 def _read(transfer: Transfer | Gathered, into: memoryview) -> None:
