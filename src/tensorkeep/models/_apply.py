@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 
 from tensorkeep.entries import TensorEntry
 from tensorkeep.models._fill import Job, fill
 from tensorkeep.models._plan import Plan, Step, Target
-from tensorkeep.models._replace import convert, reallocate, replace, replace_part
+from tensorkeep.models._replace import Change, convert, reallocate, replace, replace_part, require_memory
 from tensorkeep.tensors import LazyTensor, TensorReader, load_together
 from tensorkeep.transport import ByteRange
 
 
-def apply_plan(plan: Plan, target: Target, progress: Callable[[int, int], None] | None) -> None:
+def apply_plan(plan: Plan, target: Target, path: str, progress: Callable[[int, int], None] | None) -> None:
     """Bring the tensors of a checkpoint into a model."""
+    require_memory(_changes(plan, target), path)
     done, total = 0, plan.nbytes
 
     def report(nbytes: int) -> None:
@@ -25,7 +26,7 @@ def apply_plan(plan: Plan, target: Target, progress: Callable[[int, int], None] 
             progress(done, total)
 
     for storage in plan.rest:
-        if target.dtype is not None or target.moves:
+        if target.converts:
             convert(storage, target.dtype_of(storage.tensor), target.device_of(storage))
     _assign([step for step in plan.steps if step.is_mapped], report)
     # Parameters that are views of another one must follow it to new memory
@@ -40,6 +41,16 @@ def apply_plan(plan: Plan, target: Target, progress: Callable[[int, int], None] 
     for module, lazy in plan.extras:
         module.set_extra_state(_loaded({"": lazy})[""])
         report(lazy.nbytes)
+
+
+def _changes(plan: Plan, target: Target) -> Iterator[Change]:
+    """Give the parameters that get new memory."""
+    for step in plan.steps:
+        if not (step.is_mapped or step.is_in_place):
+            yield step.storage, step.dtype, step.device
+    for storage in plan.rest:
+        if target.converts and not storage.tensor.is_meta:
+            yield storage, target.dtype_of(storage.tensor), target.device_of(storage)
 
 
 def _job(step: Step) -> Job:

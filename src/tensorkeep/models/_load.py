@@ -144,6 +144,8 @@ def load_into(
         SourceMissingError: If there is no such checkpoint, or a shard is missing.
         FormatError: If a shard index or a header is malformed.
         IntegrityError: If the checkpoint is incomplete or damaged.
+        LimitError: If new parameters do not fit on a device, or in the budget of `tensorkeep.staging`; the model is
+            unchanged.
         TypeError: If `target` is a dict of anything but lazy tensors.
         TransportError: If the bytes cannot be read. The model then has what was read so far.
 
@@ -161,7 +163,7 @@ def load_into(
         if conflicts and strict:
             raise tie_error(conflicts, model, tensors.path)
         coverage = fit.coverage() if report else None
-        apply_plan(plan, goal, progress)
+        apply_plan(plan, goal, tensors.path, progress)
     return LoadReport(
         plan.match.missing,
         (*plan.match.unexpected, *(name for name, _ in conflicts)),

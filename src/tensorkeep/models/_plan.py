@@ -43,9 +43,9 @@ class Target(msgspec.Struct, frozen=True):
         return tensor.dtype
 
     @property
-    def moves(self) -> bool:
-        """Whether tensors may change their device."""
-        return self.device is not None or self.device_map is not None
+    def converts(self) -> bool:
+        """Whether tensors may change, even if none is loaded into them."""
+        return self.dtype is not None or self.device is not None or self.device_map is not None
 
     def device_of(self, storage: ParameterStorage) -> torch.device:
         """Return the device that a tensor of the model will be on."""

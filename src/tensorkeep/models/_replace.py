@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TypeAlias
+
 import torch
 from torch import nn
 
+from tensorkeep.arrays import adapter_for
+from tensorkeep.models._dtensor import local_of
 from tensorkeep.models._parameters import ParameterStorage
+from tensorkeep.tensors.to_device import device_memory_of, require_room
+
+Change: TypeAlias = tuple[ParameterStorage, torch.dtype, torch.device]
+"""A parameter, and the dtype and device that it is to have."""
+
+
+def require_memory(changes: Iterable[Change], path: str) -> None:
+    """Refuse parameters that do not fit on their devices, or in the budget of a load; nothing is changed yet."""
+    needed: dict[torch.device, int] = {}
+    for storage, dtype, device in changes:
+        tensor = local_of(storage.tensor)
+        freed = tensor.nbytes if tensor.device == device else 0
+        needed[device] = needed.get(device, 0) + tensor.numel() * dtype.itemsize - freed
+    for device, nbytes in needed.items():
+        memory = device_memory_of(adapter_for("torch", device))
+        if memory is not None:
+            require_room(memory, nbytes, path)
 
 
 def reallocate(storage: ParameterStorage, dtype: torch.dtype, device: torch.device) -> torch.Tensor:

@@ -18,7 +18,7 @@ from tensorkeep.models._fill_parts import PartJob, check_castable, fill_parts
 from tensorkeep.models._load import Loadable, LoadReport, Renaming, check_match, noted_names, opened, renamed_tensors
 from tensorkeep.models._match import Match, Wanted, match_tensors
 from tensorkeep.models._parameters import ParameterStorage, is_batch_counter
-from tensorkeep.models._replace import reallocate
+from tensorkeep.models._replace import reallocate, require_memory
 from tensorkeep.models._replicas import Replicas
 from tensorkeep.tensors import LazyTensor
 
@@ -82,6 +82,7 @@ def load_sharded(
         SourceMissingError: If there is no such checkpoint, or a shard is missing.
         FormatError: If a shard index or a header is malformed.
         IntegrityError: If the checkpoint is incomplete or damaged.
+        LimitError: If this rank's parts do not fit on a device, or in the budget of `tensorkeep.staging`.
         TypeError: If `target` is a dict of anything but lazy tensors.
         TransportError: If the bytes cannot be read, by this rank or, with `broadcast`, by any. The model then has
             what was read so far.
@@ -98,7 +99,7 @@ def load_sharded(
         ]
         for storage, lazy in pairs:
             _check(storage, lazy)
-        pairs = _with_memory(model, pairs, device)
+        pairs = _with_memory(model, pairs, device, tensors.path)
         replicas = Replicas(storage.tensor for storage, _ in pairs) if broadcast else None
         jobs = [
             job
@@ -184,15 +185,19 @@ def _check(storage: ParameterStorage, lazy: LazyTensor) -> None:
 
 
 def _with_memory(
-    model: nn.Module, pairs: list[tuple[ParameterStorage, LazyTensor]], device: Any
+    model: nn.Module, pairs: list[tuple[ParameterStorage, LazyTensor]], device: Any, path: str
 ) -> list[tuple[ParameterStorage, LazyTensor]]:
     """Allocate memory for parameters on device meta, for this rank's part only."""
     without = {id(storage.tensor): storage for storage, _ in pairs if storage.tensor.is_meta}
     if not without:
         return pairs
-    for storage in without.values():
-        tensor = storage.tensor
-        reallocate(storage, tensor.dtype, device_of(tensor) if device is None else torch.device(device))
+    changes = [
+        (each, each.tensor.dtype, device_of(each.tensor) if device is None else torch.device(device))
+        for each in without.values()
+    ]
+    require_memory(changes, path)
+    for change in changes:
+        reallocate(*change)
     if any(type(module)._apply is not nn.Module._apply for module in model.modules()):
         again: Any = model
         again._apply(lambda tensor: tensor)  # makes FSDP2 look at its parameters again, and pad them

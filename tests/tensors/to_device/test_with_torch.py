@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tensorkeep.arrays.torch import _device_memory, _to_host
 from tensorkeep.arrays.torch._device_memory import TorchDeviceMemory
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import IntegrityError, LimitError, TransportError
-from tensorkeep.models import PartJob, _fill_parts, fill_parts
+from tensorkeep.models import PartJob, _fill_parts, _replace, fill_parts, load_sharded
 from tensorkeep.tensors import Region
 from tensorkeep.tensors.to_device import Part, StagingOptions, fill_targets
 from tensorkeep.transport import ByteRange, MemorySource
@@ -153,6 +154,24 @@ def test_too_small_a_budget_is_refused(tmp_path: Path) -> None:
 
     with tensorkeep.staging(device_budget=1_000_000), pytest.raises(LimitError, match="device budget"):
         tensorkeep.load(path, framework="torch", device=DEVICE)
+
+
+def test_a_model_that_does_not_fit_is_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_replace, "device_memory_of", lambda _: TorchDeviceMemory(torch.device("cpu")))
+    saved = torch.nn.Linear(100, 100)
+    tensorkeep.torch.save_file(saved.state_dict(), tmp_path / "x.safetensors")
+    with torch.device("meta"):
+        model = torch.nn.Linear(100, 100)
+    nbytes = 100 * 100 * 4 + 100 * 4
+
+    for load in (partial(tensorkeep.torch.load_into, assign=True, device="cpu:0", dtype="f16"), load_sharded):
+        with tensorkeep.staging(device_budget=nbytes // 2 - 1), pytest.raises(LimitError, match="device budget"):
+            load(model, tmp_path / "x.safetensors")
+        assert model.weight.is_meta
+    with tensorkeep.staging(device_budget=nbytes // 2):
+        tensorkeep.torch.load_into(model, tmp_path / "x.safetensors", assign=True, device="cpu:0", dtype="f16")
+        tensorkeep.torch.load_into(model, tmp_path / "x.safetensors", dtype="f32")  # half of it is free by then
+    assert model.weight.equal(saved.weight)
 
 
 def test_numpy_is_not_concerned(tmp_path: Path, copies_to_the_cpu: list[int]) -> None:
