@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -14,6 +16,8 @@ import pytest
 from safetensors.numpy import save_file
 
 import tensorkeep
+from tensorkeep import Key
+from tensorkeep.encryption import new_key
 from tensorkeep.errors import DestinationExistsError, SourceChangedError, TransportError, UnsupportedError
 from tensorkeep.transport import RemotePath
 from tests.support.remote.s3_bucket import Bucket
@@ -141,8 +145,124 @@ def test_signed_names_stay_as_they_are(place: str, model: Path) -> None:
     done = tensorkeep.push(model, f"memory://{place}")
 
     assert {path.name for path in model.iterdir()} - {"modeling.py"} == set(done.sent)
-    with pytest.raises(UnsupportedError, match="signature"):
+    assert tensorkeep.push(model, f"memory://{place}").unchanged == tuple(
+        sorted(each for each in done.sent if "-of-" in each)
+    )
+    tensorkeep.save_checkpoint(changed(w0=1), model, max_shard_size="200KB")
+    model.joinpath("model.sig").write_text("{}")
+    with pytest.raises(UnsupportedError, match="another directory"):
         tensorkeep.push(model, f"memory://{place}", overwrite=True)
+
+
+def test_an_encrypted_checkpoint_needs_no_key(place: str, tmp_path: Path) -> None:
+    new_key(tmp_path / "key")
+    key = Key.from_file(tmp_path / "key")
+    for state in (WEIGHTS, changed(w0=1)):
+        tensorkeep.save_checkpoint(state, tmp_path / "m", max_shard_size="200KB", encrypt=key)
+        tensorkeep.push(tmp_path / "m", f"memory://{place}", overwrite=True)
+        assert len(tensorkeep.push(tmp_path / "m", f"memory://{place}").unchanged) == 2
+
+    assert np.array_equal(tensorkeep.load(f"memory://{place}", key=key)["w0"], WEIGHTS["w0"] + 1)
+    assert tensorkeep.verify(f"memory://{place}").is_whole
+    with pytest.raises(UnsupportedError, match="new shards would not be"):
+        tensorkeep.push(tmp_path / "m", f"memory://{place}/other", max_shard_size="1MB")
+
+
+def test_a_checkpoint_with_patches(place: str, tmp_path: Path) -> None:
+    url, store = f"memory://{place}", tensorkeep.CheckpointStore(tmp_path / "run", deltas=4)
+    store.save(1, WEIGHTS)
+    after = {name: weights.copy() for name, weights in WEIGHTS.items()}
+    for step in (2, 3):
+        after["w0"][0, step] += 1
+        store.save(step, after)
+    for _ in range(2):
+        tensorkeep.push(store.path_of(2), url)
+    assert tensorkeep.verify(url).is_whole
+
+    with pytest.raises(UnsupportedError, match="another directory"):
+        tensorkeep.push(store.path_of(3), url, overwrite=True)
+    tensorkeep.push(store.path_of(3), f"{url}/whole", max_shard_size="200KB")
+    assert np.array_equal(tensorkeep.load(f"{url}/whole")["w0"], after["w0"])
+
+
+def test_one_file_is_replaced_by_shards_only_if_asked(place: str, model: Path, tmp_path: Path) -> None:
+    url, alone = f"memory://{place}", tmp_path / "model.safetensors"
+    tensorkeep.save(changed(w1=2), alone)
+    tensorkeep.push(alone, url)
+    assert tensorkeep.push(alone, url).unchanged == ("model.safetensors",)
+    with pytest.raises(DestinationExistsError, match=r"model\.safetensors"):
+        tensorkeep.push(model, url)
+
+    assert tensorkeep.push(model, url, overwrite=True).removed == ("model.safetensors",)
+    assert tensorkeep.verify(url).is_whole
+    tensorkeep.save_checkpoint({name: WEIGHTS[name] for name in ("w0", "w1")}, model, max_shard_size="200KB")
+    with pytest.raises(DestinationExistsError):
+        tensorkeep.push(model, url)
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize("where", ["memory", "file", "s3"])
+def test_killed_anywhere_readers_have_the_old_or_the_new(
+    where: str, bucket: Bucket, place: str, model: Path, tmp_path: Path
+) -> None:
+    url = {"memory": f"memory://{place}", "file": f"file://{tmp_path}/there", "s3": bucket.at(f"{place}/m/")}[where]
+    states = [WEIGHTS, changed(w0=1, w3=1)]
+    for state in states:
+        tensorkeep.save_checkpoint(state, tmp_path / f"m{state is WEIGHTS:d}", max_shard_size="200KB")
+        (tmp_path / f"m{state is WEIGHTS:d}" / "config.json").write_text(str(len(state)))
+    tensorkeep.push(tmp_path / "m1", url)
+    RemotePath.of(url).joined("model-mine.safetensors").swap(b"somebody's", None)
+    saved = tensorkeep.load(url)
+    n_done, last = 0, tmp_path / "m0"
+
+    def killed(self: RemotePath, *arguments: Any, operation: Any, **options: Any) -> Any:
+        nonlocal n_done
+        if n_done == at:
+            raise Killed
+        n_done += 1
+        return operation(self, *arguments, **options)
+
+    for at in range(10):  # noqa: B007 - `killed` looks at it
+        n_done = 0
+        with ExitStack() as patches:
+            for name in ("put", "swap", "remove_all", "remove"):
+                patches.enter_context(
+                    patch.object(RemotePath, name, partialmethod(killed, operation=getattr(RemotePath, name)))
+                )
+            try:
+                tensorkeep.push(last, url, overwrite=True)
+                break
+            except Killed:
+                pass
+        now = tensorkeep.load(url)
+        assert any(all(np.array_equal(now[name], state[name]) for name in state) for state in states)
+        assert tensorkeep.verify(url).is_whole
+    assert 3 <= at < 9
+    assert saved.keys() == now.keys()
+    assert np.array_equal(tensorkeep.load(url)["w3"], WEIGHTS["w3"] + 1)
+    assert RemotePath.of(url).joined("model-mine.safetensors").open().nbytes == 10
+
+
+def test_what_another_push_needs_again_is_not_removed(place: str, model: Path, tmp_path: Path) -> None:
+    url, old = f"memory://{place}", tmp_path / "old"
+    tensorkeep.save_checkpoint(WEIGHTS, old, max_shard_size="200KB")
+    tensorkeep.push(old, url)
+    tensorkeep.save_checkpoint(changed(w0=1), model, max_shard_size="200KB")
+    swap = RemotePath.swap
+
+    def followed(self: RemotePath, data: bytes, before: Any) -> None:
+        swap(self, data, before)
+        with patch.object(RemotePath, "swap", swap):
+            tensorkeep.push(old, url, overwrite=True)
+
+    with patch.object(RemotePath, "swap", followed):
+        tensorkeep.push(model, url, overwrite=True)
+
+    assert tensorkeep.verify(url).is_whole
+    assert np.array_equal(tensorkeep.load(url)["w0"], WEIGHTS["w0"])
 
 
 def test_digests_of_blocks_keep_the_names_of_their_files(bucket: Bucket, place: str, model: Path) -> None:

@@ -75,7 +75,8 @@ def _translated(error: Exception, url: str, token: str | None) -> TensorkeepErro
     if status in {409, 412}:
         return moved(url)
     made, message, hint = _ANSWERS.get("gated" if kind == "GatedRepoError" else status, _REFUSED)
-    if status is None or status >= 500:
+    is_lost = status is None and not isinstance(error, ValueError)  # what huggingface_hub itself refuses
+    if is_lost or (status is not None and status >= 500):
         made, message, hint = _UNREACHED
     return made(message, path=url, found=_harmless(error, token), hint=hint)
 

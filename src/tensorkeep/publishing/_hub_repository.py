@@ -19,7 +19,7 @@ from tensorkeep.layout import Index, parse_index
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.publishing._hub_address import HubAddress
 from tensorkeep.publishing._hub_errors import hub_errors, no_repository, no_token
-from tensorkeep.publishing._package import LocalFile
+from tensorkeep.publishing._local_files import LocalFile
 from tensorkeep.publishing._unchanged import PublishedFile
 from tensorkeep.transport import ByteRange, RemotePath
 from tensorkeep.transport.remote import remote
@@ -65,6 +65,11 @@ class HubRepository:
         with self._errors():
             commit = self._api.repo_info(**self._repo, revision=self.address.branch).sha
             return Head(commit, self._files_in(commit, is_recursive=is_recursive))
+
+    def files_of(self, commit: str, *, is_recursive: bool) -> dict[str, PublishedFile]:
+        """Return the files of the folder in a commit."""
+        with self._errors():
+            return self._files_in(commit, is_recursive=is_recursive)
 
     def _files_in(self, commit: str, *, is_recursive: bool) -> dict[str, PublishedFile]:
         folder = self.address.folder

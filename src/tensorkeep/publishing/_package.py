@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -12,7 +12,6 @@ import msgspec
 from tensorkeep.checkpoint import FileNames, verify
 from tensorkeep.errors import (
     IntegrityError,
-    RefusedError,
     SourceChangedError,
     SourceMissingError,
     UnsupportedError,
@@ -22,31 +21,15 @@ from tensorkeep.fetching import MAX_COMPANION_NBYTES, companions_among
 from tensorkeep.kinds import Place
 from tensorkeep.kinds.folder import has_manifest, read_manifest
 from tensorkeep.kinds.registry import find_kind
-from tensorkeep.kinds.safetensors import read_index
+from tensorkeep.kinds.safetensors import open_file, read_index
 from tensorkeep.layout import MANIFEST, Index
-from tensorkeep.paths import is_inside
+from tensorkeep.publishing._local_files import LocalFile, look_at, refuse_unaware, status_of
 from tensorkeep.publishing._signatures import covered_by
 from tensorkeep.signing import is_signature, read_signature, signed_file_of
 from tensorkeep.texts import listed
 
 CARD: Final = "README.md"
 """The card of a repository, which people edit there."""
-
-
-class LocalFile(msgspec.Struct, frozen=True):
-    """A file that is published.
-
-    Attributes:
-        path: Where it is.
-        nbytes: Its size.
-        mtime_ns: When it was last changed.
-        sha256: Its SHA-256, if the index records it and that was checked.
-    """
-
-    path: str
-    nbytes: int
-    mtime_ns: int
-    sha256: str | None = None
 
 
 class Package(msgspec.Struct, frozen=True):
@@ -90,7 +73,7 @@ class Package(msgspec.Struct, frozen=True):
     def refuse_changes(self) -> None:
         """Refuse files that changed since they were looked at."""
         for file in self.files.values():
-            status = _status(file.path)
+            status = status_of(file.path)
             if (status.st_size, status.st_mtime_ns) != (file.nbytes, file.mtime_ns):
                 raise SourceChangedError(
                     "the file changed during the push",
@@ -100,52 +83,72 @@ class Package(msgspec.Struct, frozen=True):
 
 
 def package(
-    source: str, *, variant: str | None, include: Collection[str], is_checked: bool, extras_of: str | None = None
+    source: str, *, variant: str | None, include: Collection[str], knows_sums: bool, extras_of: str | None = None
 ) -> Package:
-    """Look at a checkpoint and the files that go with it, which may be in another directory, `extras_of`."""
-    if is_checked:
-        _refuse_damage(source, variant)
+    """Look at a checkpoint and the files that go with it; `knows_sums` trusts the SHA-256 in its index.
+
+    The files that go with it are in another directory, `extras_of`, if the checkpoint was made for this push.
+    """
     directory = source if os.path.isdir(source) else None
     if directory is not None and variant is None and has_manifest(directory):
-        listed_names = tuple(read_manifest(directory))
-        more = _included(directory, include)
-        return Package(
-            None, None, None, (*listed_names, MANIFEST), _looked_at(directory, [*listed_names, MANIFEST, *more])
-        )
+        own_names = (*read_manifest(directory), MANIFEST)
+        listed_files = look_at(directory, [*own_names, *_included(directory, include)])
+        refuse_unaware(listed_files.values(), directory)
+        return Package(None, None, None, own_names, listed_files)
     found = find_kind(Place(source, variant=variant, trusts_names=False))
     files = found.files()
     if files is None:
         raise UnsupportedError(f"this is {found.kind.name}, which cannot be pushed", path=source)
     index = None if files.index is None else read_index(os.path.join(files.directory, files.index))
     shards = files.names if index is None else index.files
-    own = _looked_at(files.directory, [*shards, *_sidecars(files.directory, index), *filter(None, [files.index])])
-    records = (index.shards if index else None) or {}
-    if is_checked:
-        own = {
-            name: msgspec.structs.replace(file, sha256=records[name].sha256) if name in records else file
-            for name, file in own.items()
-        }
-    others = {}
+    own = look_at(files.directory, [*shards, *_sidecars(files.directory, index), *filter(None, [files.index])])
+    if knows_sums and index is not None and index.shards is not None:
+        replace = msgspec.structs.replace
+        own |= {name: replace(own[name], sha256=record.sha256) for name, record in index.shards.items()}
     if extras_of is not None:
-        others = _looked_at(extras_of, [*_companions(extras_of), *_included(extras_of, include)])
+        replaced = _own_paths(extras_of, variant)
+        extras = [name for name in (*_companions(extras_of), *_included(extras_of, include)) if name not in replaced]
     elif directory is not None:
-        signatures = _signatures_in(directory)
-        signed = covered_by(signatures, lambda name: read_signature(os.path.join(directory, name)))
-        extras = dict.fromkeys([
-            *_companions(directory),
-            *signatures,
-            *sorted(signed),
-            *_included(directory, include),
-        ])
-        others = _looked_at(directory, [name for name in extras if name not in own])
-    elif index is None:
-        beside = files.directory or os.curdir
-        others = _looked_at(beside, [name for name in _signatures_in(beside) if signed_file_of(name) in own])
-    names = FileNames(files.entries or shards, files.is_index, files.suffixes)
+        extras = [*_companions(directory), *_signed_in(directory), *_included(directory, include)]
+    else:
+        signatures = _signatures_in(files.directory) if index is None else []
+        extras = [name for name in signatures if signed_file_of(name) in own]
+    home = extras_of or files.directory
+    others = look_at(home, [name for name in extras if name not in own])
+    refuse_unaware(others.values(), home)
+    is_index = files.is_index if files.entries else lambda _: False
+    names = FileNames(files.entries or tuple(shards), is_index, files.suffixes)
     return Package(names, files.index, index, tuple(shards), others | own)
 
 
-def _refuse_damage(source: str, variant: str | None) -> None:
+def _own_paths(source: str, variant: str | None) -> dict[str, str]:
+    """Return the files of a checkpoint, by name, without those that go with it."""
+    files = find_kind(Place(source, variant=variant, trusts_names=False)).files()
+    if files is None:
+        return {}
+    names = files.names
+    if files.index is not None:
+        index = read_index(os.path.join(files.directory, files.index))
+        names = (*index.files, *index.sidecars, files.index)
+    return {name: os.path.join(files.directory, *name.split("/")) for name in names}
+
+
+def refuse_encrypted(source: str, variant: str | None) -> None:
+    """Refuse to publish an encrypted checkpoint in other shards: these would be plain."""
+    for name, path in _own_paths(source, variant).items():
+        if not name.endswith(".safetensors"):
+            continue
+        with open_file(path) as file:
+            if file.is_encrypted:
+                raise UnsupportedError(
+                    "this is encrypted, and its new shards would not be",
+                    path=path,
+                    hint="tensorkeep.reshard(..., max_shard_size=..., key=..., encrypt=...), then push the result",
+                )
+
+
+def refuse_damage(source: str, variant: str | None) -> None:
+    """Refuse a checkpoint whose bytes are not those that were saved, as far as it has digests."""
     damage = [finding for finding in verify(source, variant=variant).findings if finding.is_damage]
     if damage:
         raise IntegrityError(
@@ -174,7 +177,13 @@ def _sidecars(directory: str, index: Index | None) -> list[str]:
 
 def _signatures_in(directory: str) -> list[str]:
     with as_transport_error("could not read the directory", directory):
-        return sorted(filter(is_signature, os.listdir(directory)))
+        return sorted(filter(is_signature, os.listdir(directory or os.curdir)))
+
+
+def _signed_in(directory: str) -> list[str]:
+    """Return the signatures in a directory, and everything that they cover."""
+    signatures = _signatures_in(directory)
+    return [*signatures, *sorted(covered_by(signatures, lambda name: read_signature(os.path.join(directory, name))))]
 
 
 def _included(directory: str, patterns: Collection[str]) -> Iterator[str]:
@@ -191,19 +200,3 @@ def _included(directory: str, patterns: Collection[str]) -> Iterator[str]:
                 yield relative
     if unused:
         raise SourceMissingError("no file matches", path=directory, expected=listed(sorted(unused)))
-
-
-def _looked_at(directory: str, names: Iterable[str]) -> dict[str, LocalFile]:
-    found = {}
-    for name in dict.fromkeys(names):
-        if not is_inside(name) or any(part.startswith(".") for part in name.split("/")):
-            raise RefusedError("not a name for a file that others get", path=directory, found=repr(name))
-        path = os.path.join(directory, *name.split("/"))
-        status = _status(path)
-        found[name] = LocalFile(path, status.st_size, status.st_mtime_ns)
-    return found
-
-
-def _status(path: str) -> os.stat_result:
-    with as_transport_error("could not read the file", path):
-        return os.stat(path)

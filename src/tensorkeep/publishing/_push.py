@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from tensorkeep.checkpoint import reshard
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.publishing._hub_repository import HubRepository
-from tensorkeep.publishing._package import Package, package
+from tensorkeep.publishing._package import Package, package, refuse_damage, refuse_encrypted
 from tensorkeep.publishing._pushed import Push
 from tensorkeep.publishing._to_hub import HubOptions, push_to_hub
 from tensorkeep.publishing._to_store import push_to_store
@@ -123,9 +123,12 @@ def _shards_of(
     patterns: tuple[str, ...],
 ) -> Iterator[Package]:
     """Yield what to publish; new shards are beside the source while the block runs."""
+    if verify:
+        refuse_damage(source, variant)
     if max_shard_size is None:
-        yield package(source, variant=variant, include=patterns, is_checked=verify)
+        yield package(source, variant=variant, include=patterns, knows_sums=verify)
         return
+    refuse_encrypted(source, variant)
     home = source if os.path.isdir(source) else None
     beside = os.path.dirname(os.path.realpath(source))
     with tempfile.TemporaryDirectory(
@@ -141,4 +144,4 @@ def _shards_of(
             sha256=True,
             durable=False,
         )
-        yield package(directory, variant=variant, include=patterns, is_checked=verify, extras_of=home)
+        yield package(directory, variant=variant, include=patterns, knows_sums=True, extras_of=home)

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -20,10 +21,11 @@ from tensorkeep.parallel import ProgressMeter
 from tensorkeep.publishing._hub_errors import no_repository
 from tensorkeep.publishing._hub_limits import heed_limits
 from tensorkeep.publishing._hub_repository import Head, HubRepository, head_or_none, sums_of, without_bars
-from tensorkeep.publishing._package import CARD, LocalFile, Package
+from tensorkeep.publishing._local_files import LocalFile
+from tensorkeep.publishing._package import CARD, Package
 from tensorkeep.publishing._pushed import Push
 from tensorkeep.publishing._signatures import stale_among
-from tensorkeep.publishing._unchanged import unchanged_among
+from tensorkeep.publishing._unchanged import PublishedFile, unchanged_among
 
 _LARGE_NBYTES: Final = 10**7
 """Size from which a file is uploaded by itself, so that progress shows and a killed push loses little."""
@@ -54,6 +56,11 @@ class _Changes(msgspec.Struct, frozen=True):
     unchanged: tuple[str, ...]
     removed: tuple[str, ...]
     kept: tuple[str, ...]
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether any of them is in a folder."""
+        return any("/" in name for name in (*self.sent, *self.removed))
 
 
 def push_to_hub(new: Package, repository: HubRepository, options: HubOptions) -> Push:
@@ -129,20 +136,32 @@ def _publish(new: Package, changes: _Changes, head: Head, repository: HubReposit
     try:
         commit = repository.commit(additions.values(), changes.removed, head.commit, options.message)
     except TransientError as error:
-        found = _found_after_all(changes, sums, head, repository)
-        if found is None:
-            hint = "Nothing was published; push again, and what was uploaded is not sent again"
-            raise error.with_fields(message="the Hub did not commit the push", hint=hint) from None
-        return found
-    found = _found_after_all(changes, sums, head, repository)
-    if found is None:
-        raise IntegrityError(
-            "the Hub has other files than were sent",
-            path=repository.url,
-            expected=f"what commit {commit[:12]} was made of",
-            hint="Push again; the old files are in the history of the repository",
-        )
+        return _commit_after_all(error, changes, sums, head, repository)
+    with suppress(TransientError):  # it is done; only the look at it failed
+        if not _has_all(repository.files_of(commit, is_recursive=changes.is_nested), changes, sums):
+            raise IntegrityError(
+                "the Hub has other files than were sent",
+                path=repository.url,
+                expected=f"what commit {commit[:12]} was made of",
+                hint="Push again; the old files are in the history of the repository",
+            )
     return commit
+
+
+def _commit_after_all(
+    error: TransientError, changes: _Changes, sums: dict[str, str], head: Head, repository: HubRepository
+) -> str:
+    """Return the newest commit, if it is the one whose answer was lost."""
+    message = "the Hub did not commit the push"
+    hint = "Nothing was published; push again, and what was uploaded is not sent again"
+    try:
+        now = repository.head(is_recursive=changes.is_nested)
+    except TransientError:
+        message, hint = "the answer to the commit was lost", "Look at the repository; or push again, which does so"
+    else:
+        if now.commit is not None and now.commit != head.commit and _has_all(now.files, changes, sums):
+            return now.commit
+    raise error.with_fields(message=message, hint=hint) from None
 
 
 def _upload(
@@ -160,12 +179,10 @@ def _upload(
         meter.add(sum(files[name].nbytes for name in names))
 
 
-def _found_after_all(changes: _Changes, sums: dict[str, str], head: Head, repository: HubRepository) -> str | None:
-    """Return the newest commit if it has what was sent, and nothing that was removed."""
-    now = repository.head(is_recursive=any("/" in name for name in changes.sent))
+def _has_all(files: dict[str, PublishedFile], changes: _Changes, sums: dict[str, str]) -> bool:
+    """Whether files have what was sent, and nothing that was removed."""
     for name, file in changes.sent.items():
-        there = now.files.get(name)
+        there = files.get(name)
         if there is None or there.nbytes != file.nbytes or sums.get(name) not in {None, there.sha256}:
-            return None
-    is_other = now.commit != head.commit and now.commit is not None
-    return now.commit if is_other and not now.files.keys() & set(changes.removed) else None
+            return False
+    return not files.keys() & set(changes.removed)

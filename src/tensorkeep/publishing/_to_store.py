@@ -1,69 +1,40 @@
 """A push to a store: nothing can be renamed there, so files arrive first and one conditional write shows them.
 
 1. Files with tensors are sent under names made of their digests, so that equal names mean equal bytes: nothing is
-   overwritten, two pushes cannot mix, and what a killed one sent is found by the next. Signed names stay as they are.
+   overwritten, two pushes cannot mix, and what a killed one sent is found by the next.
 2. The small files beside them follow.
 3. One conditional write replaces the index that was there at the beginning, and no other. **This is the commit.**
-4. What only the old index names is removed.
+4. What only the old index names is removed, unless somebody's index names it by now.
 
 A checkpoint of one file is one object, whose write is the commit; but where an index is, it gets an index too, since
-readers would find the old one first.
+readers would find the old one first. Files that have to keep their names, and several files without an index, go only
+to where no others of these names are.
 """
 
 from __future__ import annotations
 
-import re
-import secrets
 from collections.abc import Callable, Collection
 from typing import Final
 
-import msgspec
-
 from tensorkeep.checkpoint import (
-    ExistingIndex,
     FileNames,
     OldFiles,
     destination_exists,
     existing_index,
     remove_objects,
 )
-from tensorkeep.errors import AccessDeniedError, SourceMissingError, TransportError, UnsupportedError
-from tensorkeep.kinds import OpenOptions
-from tensorkeep.kinds.safetensors import open_file
-from tensorkeep.layout import Index, ShardRecord, blocks_name, emit_index
+from tensorkeep.errors import TransportError, UnsupportedError
+from tensorkeep.layout import Index, emit_index
 from tensorkeep.limits import MAX_SIGNATURE_NBYTES
 from tensorkeep.parallel import ProgressMeter, parallel_map
-from tensorkeep.publishing._package import CARD, LocalFile, Package
+from tensorkeep.publishing._local_files import LocalFile
+from tensorkeep.publishing._package import Package
 from tensorkeep.publishing._pushed import Push
 from tensorkeep.publishing._signatures import stale_among
+from tensorkeep.publishing._store_plan import StorePlan, each, has_size, plan_for_store
 from tensorkeep.transport import Body, ByteRange, RemotePath, open_source
 
 _N_UPLOADS: Final = 4
-_AS_STORED: Final = OpenOptions(as_stored=True)
-
-_number_and_suffix = re.compile(r"(?:-[0-9]{5,}-of-[0-9]{5,})?\.[A-Za-z0-9]+$").search
-
-
-class _Plan(msgspec.Struct, frozen=True):
-    """What a push does.
-
-    Attributes:
-        old: The index in the store, or None.
-        names: Name of each file of tensors here to its name there.
-        unchanged: Those of them that are there already, by their names here.
-        others: Small files to send: name here to name there.
-        kept: Small files that are left as they are there.
-        index: What the new index says, by names there; None if there will be none.
-        index_name: Its name.
-    """
-
-    old: ExistingIndex | None
-    names: dict[str, str]
-    unchanged: tuple[str, ...]
-    others: dict[str, str]
-    kept: tuple[str, ...]
-    index: Index | None
-    index_name: str | None
 
 
 def push_to_store(
@@ -83,9 +54,9 @@ def push_to_store(
             hint="Push the checkpoint in it by its index or file, or push to the Hub",
         )
     with directory.listing_cache() as there:
-        plan = _plan(new, names, there)
-        if not overwrite:
-            _refuse_another(new, plan, there)
+        plan = plan_for_store(new, names, there)
+        if plan.replaced and not overwrite:
+            raise destination_exists(directory, plan.replaced)
     sent = {name: new.files[name] for name in (*new.shards, *plan.others) if name not in plan.unchanged}
     targets = plan.names | plan.others
     with directory.listing_cache() as there:
@@ -93,8 +64,9 @@ def push_to_store(
     index_text = None if plan.index is None else _text_of(new, plan.index)
     if not dry_run:
         _send(new, plan, sent, directory, progress)
+        _send_lost(new, plan, directory)
         _commit(plan, index_text, directory)
-        _remove(removed, directory)
+        _remove(removed, names, directory)
     sizes = {targets[name]: file.nbytes for name, file in sent.items()}
     if plan.index_name is not None and index_text is not None:
         sizes[plan.index_name] = len(index_text)
@@ -104,88 +76,18 @@ def push_to_store(
     )
 
 
-def _plan(new: Package, names: FileNames, directory: RemotePath) -> _Plan:
-    old = existing_index(directory, filter(names.is_index, names.entries))
-    index = new.index if new.index is not None or old is None else _index_of(new)
-    targets = {name: name for name in new.shards}
-    if index is not None and not new.is_signed:
-        targets = {name: _target(name, new.files[name], old) for name in new.shards}
-    elif index is not None and old is not None:
-        raise UnsupportedError(
-            "the signature is of these file names, and a checkpoint that readers may be reading has them",
-            path=str(directory),
-            hint="Push to another directory, or sign the checkpoint where it is published",
-        )
-    unchanged = [name for name in new.shards if index and _has(directory, targets[name], new.files[name].nbytes)]
-    kept = tuple(name for name in (CARD,) if name in new.others and _has(directory, name))
-    new.refuse_unsigned(kept, str(directory))
-    beside = {blocks_name(name): blocks_name(target) for name, target in targets.items()}
-    others = {name: beside.get(name, name) for name in new.others if name not in kept}
-    index_name = None if index is None else old.name if old else new.index_name
-    return _Plan(old, targets, tuple(unchanged), others, kept, index and index.renamed(targets), index_name)
-
-
-def _index_of(new: Package) -> Index:
-    """Make the index of a checkpoint without one."""
-    weight_map, records = {}, {}
-    for name in new.shards:
-        with open_file(new.files[name].path, _AS_STORED) as file:
-            weight_map.update(dict.fromkeys(file.entries, name))
-            records[name] = ShardRecord(new.files[name].nbytes, file.header_digest())
-    return Index(weight_map, shards=records)
-
-
-def _target(name: str, file: LocalFile, old: ExistingIndex | None) -> str:
-    """Return the name of a file there: what the old index calls the same bytes, or a new one."""
-    digest = _digest_of(file.path)
-    known = (old.index.shards if old and old.index else None) or {}
-    for other, record in known.items():
-        if digest is not None and (record.nbytes, record.header) == (file.nbytes, digest):
-            return other
-    ending = _ending(name)
-    return f"{name.removesuffix(ending)}-{digest[:16] if digest else secrets.token_hex(8)}{ending}"
-
-
-def _digest_of(path: str) -> str | None:
-    """Return the digest of a header that has the digests of all tensors, and so identifies the file."""
-    if not path.endswith(".safetensors"):
-        return None
-    with open_file(path, _AS_STORED) as file:
-        return None if file.seal is None else file.header_digest()
-
-
-def _ending(name: str) -> str:
-    found = _number_and_suffix(name)
-    return found[0] if found else ""
-
-
-def _has(directory: RemotePath, name: str, nbytes: int | None = None) -> bool:
-    """Say whether there is a file, of this size."""
-    try:
-        return directory.joined(name).version().nbytes == nbytes or nbytes is None
-    except (SourceMissingError, AccessDeniedError):  # buckets that may not be listed deny what is missing
-        return False
-
-
-def _refuse_another(new: Package, plan: _Plan, directory: RemotePath) -> None:
-    found = [plan.old.name] if plan.old else [name for name in new.shards if _has(directory, name)]
-    if found and len(plan.unchanged) < len(new.shards):
-        raise destination_exists(directory, found)
-
-
-def _obsolete(names: FileNames, plan: _Plan, directory: RemotePath, sent: Collection[str]) -> tuple[str, ...]:
+def _obsolete(names: FileNames, plan: StorePlan, directory: RemotePath, sent: Collection[str]) -> tuple[str, ...]:
     """Return what only the old index names, and signatures of what changes, as far as the store lists them."""
     old, new = plan.old, {*plan.names.values(), *plan.others.values(), plan.index_name or ""}
-    gone: frozenset[str] = frozenset()
-    if old is not None and old.index is not None:
-        there = OldFiles.among({old.name, *old.index.files}, lambda _: old.index, names)
-        gone = there.obsolete(new)
+    found = {*plan.replaced, *([old.name] if old else [])}
+    there = OldFiles.among(found, lambda name: old.index if old and name == old.name else None, names)
+    gone = there.obsolete(new)
     try:
-        listed = set(directory.names() or ())
+        listed_names = set(directory.names() or ())
     except TransportError:  # nothing is there, or it may not be listed
-        listed = set()
+        listed_names = set()
     changed = {*gone, *sent, *filter(None, [plan.index_name])}
-    return tuple(sorted(gone | stale_among(listed - new, lambda name: _read(directory.joined(name)), changed)))
+    return tuple(sorted(gone | stale_among(listed_names - new, lambda name: _read(directory.joined(name)), changed)))
 
 
 def _read(path: RemotePath) -> bytes:
@@ -203,7 +105,7 @@ def _text_of(new: Package, index: Index) -> bytes:
 
 def _send(
     new: Package,
-    plan: _Plan,
+    plan: StorePlan,
     sent: dict[str, LocalFile],
     directory: RemotePath,
     progress: Callable[[int, int], None] | None,
@@ -220,18 +122,29 @@ def _send(
     new.refuse_changes()
 
 
+def _send_lost(new: Package, plan: StorePlan, directory: RemotePath) -> None:
+    """Send what was there already and is not any more: the push before this one may have removed it since."""
+    kept = each(plan.unchanged, lambda name: has_size(directory.joined(plan.names[name]), new.files[name]))
+    lost = {name: new.files[name] for name, is_there in kept.items() if not is_there}
+    if lost:
+        _send(new, plan, lost, directory, None)
+
+
 def _body_of(file: LocalFile) -> Body:
     source = open_source(file.path, backend="pread")
     return Body(file.nbytes, lambda: source.pieces(ByteRange(0, file.nbytes)))
 
 
-def _commit(plan: _Plan, index_text: bytes | None, directory: RemotePath) -> None:
+def _commit(plan: StorePlan, index_text: bytes | None, directory: RemotePath) -> None:
     if index_text is not None and plan.index_name is not None:
         directory.joined(plan.index_name).swap(index_text, plan.old.version if plan.old else None)
 
 
-def _remove(removed: tuple[str, ...], directory: RemotePath) -> None:
-    errors = remove_objects(directory, removed)
+def _remove(removed: Collection[str], names: FileNames, directory: RemotePath) -> None:
+    """Remove files, except those that are in use again since another push came by."""
+    now = existing_index(directory, filter(names.is_index, names.entries)) if removed else None
+    used = {*now.index.files, *now.index.sidecars, now.name} if now and now.index else set()
+    errors = remove_objects(directory, set(removed) - used)
     if errors:
         raise errors[0].with_fields(
             message=f"the checkpoint is published, but files of the old one are left: {errors[0].message}"

@@ -11,7 +11,7 @@ import msgspec
 
 from tensorkeep.checkpoint import sha256_of
 from tensorkeep.parallel import ProgressMeter, parallel_map
-from tensorkeep.publishing._package import LocalFile
+from tensorkeep.publishing._local_files import LocalFile
 from tensorkeep.transport import open_source
 
 _MAX_THREADS: Final = 8

@@ -1,0 +1,92 @@
+"""Files of a directory that are published, and what no one should publish unawares."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from tensorkeep.errors import RefusedError, UnsupportedError, as_transport_error
+from tensorkeep.fetching import MAX_COMPANION_NBYTES
+from tensorkeep.paths import is_inside
+
+_SNAPSHOTS: Final = f"{os.sep}snapshots{os.sep}"
+
+_secret_in = re.compile(
+    rb"(?P<a_private_key>-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----)"
+    rb"|(?P<a_key_that_decrypts>\A[0-9a-fA-F]{64}\s?\Z)"
+    rb"|(?P<a_token>\b(?:hf_[A-Za-z0-9]{34}|gh[opsu]_[A-Za-z0-9]{36})\b)"
+).search
+
+
+class LocalFile(msgspec.Struct, frozen=True):
+    """A file that is published.
+
+    Attributes:
+        path: Where it is.
+        nbytes: Its size.
+        mtime_ns: When it was last changed.
+        sha256: Its SHA-256, if the index records it and that was checked.
+    """
+
+    path: str
+    nbytes: int
+    mtime_ns: int
+    sha256: str | None = None
+
+
+def look_at(directory: str, names: Iterable[str]) -> dict[str, LocalFile]:
+    """Look at files below a directory by their names, which are the same on every system and not hidden."""
+    found = {}
+    for name in dict.fromkeys(names):
+        if not is_inside(name) or any(part.startswith(".") for part in name.split("/")):
+            raise RefusedError("not a name for a file that others get", path=directory, found=repr(name))
+        path = os.path.join(directory, *name.split("/"))
+        status = status_of(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise UnsupportedError("not a file that can be published", path=path)
+        found[name] = LocalFile(path, status.st_size, status.st_mtime_ns)
+    return found
+
+
+def status_of(path: str) -> os.stat_result:
+    """Return what the system says of a file."""
+    with as_transport_error("could not read the file", path):
+        return os.stat(path)
+
+
+def refuse_unaware(files: Iterable[LocalFile], directory: str) -> None:
+    """Refuse files beside tensors that are links out of the directory, or hold a secret.
+
+    The directory may be a stranger's, with a link to a private file of the user. The cache of the Hugging Face Hub is
+    elsewhere, but meant: its snapshots are links to blobs beside them.
+    """
+    cache, is_snapshot, _ = os.path.abspath(directory).partition(_SNAPSHOTS)
+    homes = [directory, *([os.path.join(cache, "blobs")] if is_snapshot else [])]
+    allowed = tuple(os.path.join(os.path.realpath(home), "") for home in homes)
+    for file in files:
+        if not os.path.realpath(file.path).startswith(allowed):
+            raise RefusedError(
+                "a link leads out of the directory, and is not published",
+                path=file.path,
+                found=os.path.realpath(file.path),
+                hint="Copy the file into the directory if everybody may read it",
+            )
+        if file.nbytes <= MAX_COMPANION_NBYTES:
+            _refuse_secret(file)
+
+
+def _refuse_secret(file: LocalFile) -> None:
+    with as_transport_error("could not read the file", file.path), open(file.path, "rb") as opened:
+        found = _secret_in(opened.read(file.nbytes))
+    if found:
+        raise RefusedError(
+            "the file holds a secret, and is not published",
+            path=file.path,
+            found=str(found.lastgroup).replace("_", " "),
+            hint="Move it out of the directory",
+        )
