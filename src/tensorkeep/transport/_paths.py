@@ -110,6 +110,11 @@ def list_names(directory: str) -> list[str] | None:
         return sorted(os.listdir(directory or os.curdir))
 
 
+def sizes_below(directory: str) -> dict[str, int] | None:
+    """Return the size of each file below the directory of a URL, by its path there; None if a server lists none."""
+    return RemotePath.of(directory).sizes()
+
+
 def walk(directory: str) -> Iterator[tuple[str, list[str], list[str]]]:
     """Walk a directory tree, as `os.walk`; yield nothing below a URL."""
     if not is_url(directory):

@@ -12,6 +12,7 @@ import pytest
 
 import tensorkeep
 from tensorkeep.errors import IntegrityError, SourceChangedError, SourceMissingError, UnsupportedError
+from tests.support.formats.orbax_files import files_at
 from tests.support.formats.zarr_program import N_ROWS, large, rows, save, table
 from tests.support.peak_memory import with_peak
 from tests.support.remote.fault_server import FaultServer
@@ -60,14 +61,6 @@ def test_a_server_that_lists_nothing_is_asked_for_few_files(saved: Path) -> None
         with FaultServer(files) as server, tensorkeep.open(f"{server.url}{url}") as opened:
             assert np.array_equal(opened["w"][5:50:9], np.arange(64 * 48).reshape(64, 48)[5:50:9])
             assert len(server.requests) <= most
-
-
-def files_at(url: str, directory: Path) -> dict[str, bytes]:
-    return {
-        f"{url}/{file.relative_to(directory).as_posix()}": file.read_bytes()
-        for file in directory.rglob("*")
-        if file.is_file()
-    }
 
 
 def test_a_checkpoint_is_fetched_and_none_loses_what_a_server_does_not_list(saved: Path, tmp_path: Path) -> None:

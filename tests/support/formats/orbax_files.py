@@ -32,3 +32,12 @@ def save_arrays(arrays: dict[str, np.ndarray[Any, Any]], directory: Path) -> Non
     np.savez(source, **arrays)
     run_orbax("save_arrays", source, directory)
     source.unlink()
+
+
+def files_at(url: str, directory: Path) -> dict[str, bytes]:
+    """Return the files of a directory, as a server has them below a name."""
+    return {
+        f"{url}/{file.relative_to(directory).as_posix()}": file.read_bytes()
+        for file in directory.rglob("*")
+        if file.is_file()
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -49,8 +49,8 @@ class ZarrStore(Protocol):
     def keys_below(self, name: str) -> Iterator[str]:
         """Yield all keys that begin with a name and a slash."""
 
-    def stored_nbytes(self) -> int:
-        """Return the bytes of all files; the first call may open them."""
+    def stored_nbytes(self, keys: Iterable[str]) -> int:
+        """Return the bytes of all files, or at least of those with these keys; the first call may open them."""
 
 
 class ZarrChunks:
@@ -96,7 +96,7 @@ class ZarrChunks:
     def _refuse_large(self, what: str, nbytes: int) -> None:
         if nbytes <= MAX_EXPANDED_NBYTES:
             return
-        stored_nbytes = self._store.stored_nbytes()
+        stored_nbytes = self._store.stored_nbytes(self.keys())
         limit = max(MAX_EXPANDED_NBYTES, MAX_INFLATION * stored_nbytes)
         if nbytes > limit:
             raise LimitError(

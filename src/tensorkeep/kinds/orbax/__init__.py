@@ -4,7 +4,8 @@
 - `_location`: recognizes such a directory, picks a step, and finds the items in it.
 - `_links`: links and names that lead out of a checkpoint.
 - `_values`: the values of arrays as one source.
-- `_database_store`, `_folder_store`: which values there are, in a database or in files.
+- `_database_store`, `_folder_store`, `_served_store`: which values there are, in a database, or in files here or on a
+  server.
 - `_stored`: the arrays in such a store.
 - `_reader`, `_tensorstore`: the arrays through tensorstore.
 - `_folder`: the files of one item as a source.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tensorkeep.errors import FormatError, SourceMissingError, TensorkeepError
@@ -81,7 +81,10 @@ class DatabaseStore:
         """Return what is before a suffix in all keys that have it."""
         return [key.removesuffix(suffix) for key in self._spans if key.endswith(suffix)]
 
-    def stored_nbytes(self) -> int:
+    def look_up(self, keys: Iterable[str]) -> None:
+        """Do nothing: each is found at once."""
+
+    def stored_nbytes(self, keys: Iterable[str]) -> int:  # noqa: ARG002
         """Return the bytes of all files."""
         return self.source.stored_nbytes()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tensorkeep.errors import TransportError, as_transport_error
@@ -69,7 +69,10 @@ class FolderStore:
             if suffix.removeprefix("/") in files
         ]
 
-    def stored_nbytes(self) -> int:
+    def look_up(self, keys: Iterable[str]) -> None:
+        """Do nothing: each is found at once."""
+
+    def stored_nbytes(self, keys: Iterable[str]) -> int:  # noqa: ARG002
         """Return the bytes of all files."""
         return size_without_links(self.source.name)
 

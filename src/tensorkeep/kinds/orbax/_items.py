@@ -10,7 +10,7 @@ import msgspec
 
 from tensorkeep.dtypes import ALL_BY_NAME
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import FormatError, SourceMissingError, UnsupportedError
+from tensorkeep.errors import FormatError, SourceMissingError
 from tensorkeep.formats.orbax import (
     Leaf,
     NamedTupleNode,
@@ -27,7 +27,8 @@ from tensorkeep.kinds.orbax._directory import JSON, MANIFEST, TEXTS, TREE, read_
 from tensorkeep.kinds.orbax._folder_store import FolderStore
 from tensorkeep.kinds.orbax._links import size_without_links
 from tensorkeep.kinds.orbax._location import Item
-from tensorkeep.kinds.orbax._stored import StoredArrays
+from tensorkeep.kinds.orbax._served_store import ServedStore
+from tensorkeep.kinds.orbax._stored import Store, StoredArrays
 from tensorkeep.kinds.orbax._tensorstore import TensorstoreArrays
 from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.state import NamedData
@@ -133,15 +134,9 @@ def open_item(item: Item, options: OpenOptions) -> OpenedItem:
 def _arrays(item: Item, saved: SavedTree, options: OpenOptions) -> Arrays:
     """Return what reads the arrays: tensorkeep, unless the caller names tensorstore."""
     is_database = MANIFEST in item.names
-    store: DatabaseStore | FolderStore
+    store: Store
     if is_remote(item.directory):
-        if not is_database:
-            raise UnsupportedError(
-                "orbax checkpoints with a file for each chunk are read from local directories only",
-                path=item.directory,
-                hint="Copy the whole directory to this machine first, or open another item by its own URL",
-            )
-        store = DatabaseStore(item.directory, options.backend)
+        store = (DatabaseStore if is_database else ServedStore)(item.directory, options.backend)
         nbytes = store.listed_nbytes
     else:
         directory, nbytes = os.path.abspath(item.directory), size_without_links(item.directory)

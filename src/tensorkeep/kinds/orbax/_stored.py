@@ -12,17 +12,20 @@ from tensorkeep.kinds.base import OpenOptions
 from tensorkeep.kinds.orbax._database_store import DatabaseStore
 from tensorkeep.kinds.orbax._folder_store import FolderStore
 from tensorkeep.kinds.orbax._links import refuse_outside
+from tensorkeep.kinds.orbax._served_store import ServedStore
 from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.tensors import ChunkedReader
 
 _N_READ_AT_ONCE: Final = 4096
 _MAX_DESCRIPTION_NBYTES: Final = 2**20
 
+Store = DatabaseStore | FolderStore | ServedStore
+
 
 class StoredArrays:
     """See `Arrays`."""
 
-    def __init__(self, store: DatabaseStore | FolderStore, *, is_zarr3: bool, is_complete: bool, nbytes: int) -> None:
+    def __init__(self, store: Store, *, is_zarr3: bool, is_complete: bool, nbytes: int) -> None:
         self.directory = store.source.name
         self.nbytes = nbytes
         self._store = store
@@ -55,6 +58,7 @@ class StoredArrays:
 
     def _descriptions(self, names: Sequence[str]) -> list[bytes]:
         spans = []
+        self._store.look_up(name + self._suffix for name in names)
         for name in names:
             span = self._store.find(name + self._suffix)
             if span is None:

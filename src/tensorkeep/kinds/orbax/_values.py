@@ -53,12 +53,7 @@ class ValueFiles:
 
     def span_in(self, name: str, span: ByteRange) -> ByteRange:
         """Return where bytes of a file are in the source; the empty name is the file in memory."""
-        number = self._numbers.get(name)
-        if number is None:
-            with self._lock:
-                number = self._numbers.setdefault(name, len(self._names))
-                self._names += [name] if number == len(self._names) else []
-                self.nbytes = _FILE_NBYTES * len(self._names)
+        number = self._number_of(name)
         if span.stop > _FILE_NBYTES:
             raise FormatError(
                 "a value is where no file has bytes", path=join(self.name, name), found=f"{span.stop:,}"
@@ -69,16 +64,26 @@ class ValueFiles:
     def stored_nbytes(self) -> int:
         """Return the bytes of all files."""
         found: list[int] = []
-
-        def add(number: int) -> None:
-            with self._file(number) as file:
-                found.append(file.nbytes)
-
-        parallel_for_each(range(1, len(self._names)), add, n_threads=self._n_threads)
+        parallel_for_each(self.file_names, lambda name: found.append(self.size_of(name)), n_threads=self.n_threads)
         return sum(found)
 
+    def size_of(self, name: str) -> int:
+        """Return the bytes of a file."""
+        with self._file(self._number_of(name)) as file:
+            return file.nbytes
+
+    def _number_of(self, name: str) -> int:
+        number = self._numbers.get(name)
+        if number is None:
+            with self._lock:
+                number = self._numbers.setdefault(name, len(self._names))
+                self._names += [name] if number == len(self._names) else []
+                self.nbytes = _FILE_NBYTES * len(self._names)
+        return number
+
     @property
-    def _n_threads(self) -> int:
+    def n_threads(self) -> int:
+        """How many files are opened at once."""
         return _AT_ONCE if is_remote(self.name) else 1
 
     def map(self, span: ByteRange) -> None:
@@ -101,7 +106,7 @@ class ValueFiles:
         for offset, into in parts:
             number, start = divmod(offset, _FILE_NBYTES)
             by_file.setdefault(number, []).append((start, into))
-        parallel_for_each(by_file.items(), self._fill, n_threads=self._n_threads if len(by_file) > 1 else 1)
+        parallel_for_each(by_file.items(), self._fill, n_threads=self.n_threads if len(by_file) > 1 else 1)
 
     def _fill(self, of_file: tuple[int, list[tuple[int, memoryview]]]) -> None:
         number, parts = of_file
@@ -128,6 +133,8 @@ class ValueFiles:
             return
         file = open_source(join(self.name, self._names[number]), backend=self._backend)
         with self._lock:
+            if len(self._opened) == _MAX_OPEN and is_remote(self.name):  # there is nothing to close
+                self._opened.pop(next(filter(None, self._opened)))
             is_kept = len(self._opened) < _MAX_OPEN and number not in self._opened and not self._is_closed
             if is_kept:
                 self._opened[number] = file

@@ -16,6 +16,7 @@ from tensorkeep.transport.remote._stores import store_and_path, store_over
 from tensorkeep.transport.remote.libraries import ObstoreStore
 from tensorkeep.transport.remote.objects import (
     Body,
+    ListingStore,
     Opening,
     RemoteOptions,
     RemoteStore,
@@ -223,6 +224,14 @@ class RemotePath(str):
         """Return all objects below this directory, at any depth, if any."""
         store, path = self._writable()
         return self._read_options.patience().try_again(lambda: store.objects(path))
+
+    def sizes(self) -> dict[str, int] | None:
+        """Return the size of each object below this directory, by its path there; None if the store lists none."""
+        store, path = self._place()
+        if not isinstance(store, ListingStore) or self.names() is None:
+            return None
+        found = self._read_options.patience().try_again(lambda: store.objects(path))
+        return {each.name: each.nbytes for each in found}
 
     def copy_to(self, new: RemotePath) -> None:
         """Copy the object to another place in the same store, which sends no data."""

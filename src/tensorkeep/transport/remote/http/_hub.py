@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from tensorkeep.transport.remote.http._connections import Connections
 from tensorkeep.transport.remote.http._http import HttpObject, HttpStore
 from tensorkeep.transport.remote.libraries import FsspecObject, FsspecStore
-from tensorkeep.transport.remote.objects import Opening, RemoteObject, Stream, Version
+from tensorkeep.transport.remote.objects import Opening, RemoteObject, StoredObject, Stream, Version
 from tensorkeep.transport.sources import ByteRange
 
 
@@ -36,6 +36,10 @@ class HubStore:
     def names(self, path: str) -> list[str] | None:
         """Return the names in a directory."""
         return self._listing.names(path)
+
+    def objects(self, path: str) -> list[StoredObject]:
+        """Return all files below a directory; see `ListingStore.objects`."""
+        return self._listing.objects(path)
 
 
 class HubObject:

@@ -13,6 +13,7 @@
 from tensorkeep.transport.remote.objects._base import (
     Body,
     Chunks,
+    ListingStore,
     ManyRefusedError,
     Opening,
     RemoteObject,
@@ -53,6 +54,7 @@ __all__ = [
     "PROGRESS_NBYTES",
     "Body",
     "Chunks",
+    "ListingStore",
     "ManyRefusedError",
     "Opening",
     "RemoteObject",

@@ -172,7 +172,15 @@ class RemoteStore(Protocol):
 
 
 @runtime_checkable
-class WritableStore(RemoteStore, Protocol):
+class ListingStore(RemoteStore, Protocol):
+    """A store that lists what is in it at any depth, with sizes."""
+
+    def objects(self, path: str) -> list[StoredObject]:
+        """Return all objects below a directory, at any depth; if any."""
+
+
+@runtime_checkable
+class WritableStore(ListingStore, Protocol):
     """A store that can be written to.
 
     Attributes:
@@ -181,9 +189,6 @@ class WritableStore(RemoteStore, Protocol):
 
     @property
     def guards(self) -> bool: ...
-
-    def objects(self, path: str) -> list[StoredObject]:
-        """Return all objects below a directory, at any depth; if any."""
 
     def copy(self, old: str, new: str) -> None:
         """Copy an object within the store, which sends no data."""
