@@ -103,6 +103,8 @@ def _run_to_end(state: State, opcodes: Iterable[None]) -> bool:  # noqa: C901, P
             if code == 0x72:  # LONG_BINPUT
                 memo[_U32(data, position)[0]] = stack[-1]
                 position += 4
+            elif code == 0x94:  # MEMOIZE
+                memo[len(memo)] = stack[-1]
             elif code == 0x4B:  # BININT1
                 stack.append(data[position])
                 position += 1
@@ -147,8 +149,6 @@ def _run_to_end(state: State, opcodes: Iterable[None]) -> bool:  # noqa: C901, P
                 position += 2
             elif code == 0x85:  # TUPLE1
                 stack[-1] = (stack[-1],)
-            elif code == 0x94:  # MEMOIZE
-                memo[len(memo)] = stack[-1]
             elif code == 0x8C:  # SHORT_BINUNICODE
                 length = data[position]
                 position += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from math import prod
 from typing import Any
 
@@ -212,6 +212,7 @@ def _fill(record: ArrayRecord, shape: Any, dtype: DtypeRecord, data: Any, *, is_
     record.dtype, record.shape, record.is_fortran, record.data = dtype, shape, is_fortran, data
 
 
+@lru_cache(1024)
 def _itemsize(text: str) -> int:
     """Return the bytes of one element; of an object, the bytes of its address."""
     if text == _OBJECT:
