@@ -56,7 +56,6 @@ LAYERS = (
         "publishing",
         "tensor_parallel",
         "models",
-        "meshes",
         "runs",
         "training",
         "server",
@@ -98,7 +97,7 @@ IMPORTED_BY_NAME = {"on_demand.py", "arrays/_registry.py", "install.py", "kinds/
 stand-ins for safetensors."""
 
 KNOWS_LIBRARIES = {
-    *("arrays", "models", "meshes", "runs", "training", "integrations"),
+    *("arrays", "models", "runs", "training", "integrations"),
     *("torch", "numpy", "jax", "flax", "tensorflow", "keras", "mlx", "paddle"),
     "formats/pickles",  # modules that pickles name
     "tensors/readers/_engines.py",  # other libraries, which load tensors of torch

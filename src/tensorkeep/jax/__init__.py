@@ -14,6 +14,7 @@ functions on bytes: `tensorkeep.flax` has those, for flat dicts of arrays.
 - `_load`: `load` and `restore`.
 - `_store`: `CheckpointStore`.
 - `trees/`: pytrees as plain nested data, and back.
+- `meshes/`: arrays over many devices and processes: each process reads and writes its own shards.
 """
 
 from __future__ import annotations

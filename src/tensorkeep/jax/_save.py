@@ -11,9 +11,9 @@ import jax
 
 from tensorkeep.checkpoint import SaveHandle, SaveOptions, save_checkpoint
 from tensorkeep.checkpoint import save_async as save_state_async
+from tensorkeep.jax.meshes import ALIGNMENT_NBYTES, TIMEOUT_S, save_together, save_together_async, spans_processes
 from tensorkeep.jax.trees import capture
 from tensorkeep.layout import parse_size
-from tensorkeep.meshes import ALIGNMENT_NBYTES, TIMEOUT_S, save_together, save_together_async, spans_processes
 from tensorkeep.tensors import Ties, check_target, prepare
 from tensorkeep.tensors import save as save_file
 

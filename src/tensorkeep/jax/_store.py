@@ -11,10 +11,10 @@ import jax
 from tensorkeep import store
 from tensorkeep.checkpoint import SaveHandle, SaveOptions
 from tensorkeep.jax._load import read_tree
+from tensorkeep.jax.meshes import ALIGNMENT_NBYTES, TIMEOUT_S, TogetherSave, decide_together
 from tensorkeep.jax.trees import capture
 from tensorkeep.kinds import OpenOptions
 from tensorkeep.kinds.safetensors import SavedDirectory
-from tensorkeep.meshes import ALIGNMENT_NBYTES, TIMEOUT_S, TogetherSave, decide_together
 from tensorkeep.parallel import Progress
 from tensorkeep.store import StepRecord, read_record
 from tensorkeep.tensors import Prepared, Ties, prepare

@@ -13,7 +13,7 @@ import pytest
 import tensorkeep
 from tests.support.integrations.orbax import manager_runs
 from tests.support.integrations.orbax.manager_runs import ORBAX, OURS
-from tests.support.meshes.jax_processes import JaxProcesses, shared
+from tests.support.jax.meshes.jax_processes import JaxProcesses, shared
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tensorkeep.integrations.orbax._items import restore_items, state_to_save
 from tensorkeep.integrations.orbax._metadata import OF_STEP, StepMetadata, as_metadata, custom_in, described
 from tensorkeep.integrations.orbax.args import PyTreeRestore, PyTreeSave, StandardRestore, StandardSave
 from tensorkeep.jax import save_async
-from tensorkeep.meshes import ALIGNMENT_NBYTES, save_together_async
+from tensorkeep.jax.meshes import ALIGNMENT_NBYTES, save_together_async
 from tensorkeep.tensors import check_target, prepare
 from tensorkeep.transport import is_remote
 

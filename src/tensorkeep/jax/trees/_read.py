@@ -13,10 +13,10 @@ from tensorkeep.arrays.jax.devices import jax_device
 from tensorkeep.arrays.jax.memory import ARRAY_CLASS
 from tensorkeep.arrays.jax.weak import made_weak
 from tensorkeep.checkpoint import materialize
+from tensorkeep.jax.meshes import load_shards, put
 from tensorkeep.jax.trees._fit import is_array
 from tensorkeep.jax.trees._libraries import in_own_libraries
 from tensorkeep.jax.trees._match import Leaf
-from tensorkeep.meshes import load_shards, put
 from tensorkeep.parallel import Progress, ProgressMeter
 from tensorkeep.tensors import LazyTensor
 

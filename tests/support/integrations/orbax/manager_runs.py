@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import PartitionSpec as P
 
-from tests.support.meshes.mesh_saves import mesh_of, spread
+from tests.support.jax.meshes.mesh_saves import mesh_of, spread
 
 OURS = "tensorkeep.integrations.orbax"
 ORBAX = "orbax.checkpoint"

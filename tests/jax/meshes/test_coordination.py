@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.support.meshes import key_values
-from tests.support.meshes.jax_processes import shared
+from tests.support.jax.meshes import key_values
+from tests.support.jax.meshes.jax_processes import shared
 
 
 def test_two_processes_share_values() -> None:

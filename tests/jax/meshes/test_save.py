@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import tensorkeep
-from tests.support.meshes import mesh_saves
-from tests.support.meshes.jax_processes import Failed, JaxProcesses, Killed, shared
+from tests.support.jax.meshes import mesh_saves
+from tests.support.jax.meshes.jax_processes import Failed, JaxProcesses, Killed, shared
 from tests.support.remote.fault_server import FaultServer
 from tests.support.remote.s3_bucket import KEYS, Bucket
 from tests.support.soak import SEED, rounds

@@ -14,8 +14,8 @@ from tensorkeep.checkpoint import PlannedTensor, RankedTensors
 from tensorkeep.digests import new_hasher
 from tensorkeep.dtypes import DType
 from tensorkeep.errors import UnsupportedError
-from tensorkeep.meshes._array_parts import ArrayPart
-from tensorkeep.meshes._regions import owners_of, region_of
+from tensorkeep.jax.meshes._array_parts import ArrayPart
+from tensorkeep.jax.meshes._regions import owners_of, region_of
 from tensorkeep.tensors import Prepared, Region
 
 _SUM_NBYTES = 8

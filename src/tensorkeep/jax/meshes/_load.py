@@ -15,8 +15,8 @@ from tensorkeep.arrays.elements import known_dtype
 from tensorkeep.arrays.jax.dtypes import array_dtype
 from tensorkeep.arrays.jax.memory import ARRAY_CLASS, committed
 from tensorkeep.arrays.jax.weak import made_weak
-from tensorkeep.meshes._read_regions import TensorPart, read_parts
-from tensorkeep.meshes._regions import region_of, regions_of
+from tensorkeep.jax.meshes._read_regions import TensorPart, read_parts
+from tensorkeep.jax.meshes._regions import region_of, regions_of
 from tensorkeep.parallel import ProgressMeter
 from tensorkeep.tensors import LazyTensor, Region
 

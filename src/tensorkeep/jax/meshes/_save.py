@@ -18,8 +18,8 @@ import msgspec
 
 from tensorkeep.checkpoint import RankSave, SaveHandle, SaveOptions, refuse_file_name, save_in_background
 from tensorkeep.errors import StateError
-from tensorkeep.meshes._meeting import TIMEOUT_S, meet
-from tensorkeep.meshes._save_plan import SharedPlan, Sums, plan_together
+from tensorkeep.jax.meshes._meeting import TIMEOUT_S, meet
+from tensorkeep.jax.meshes._save_plan import SharedPlan, Sums, plan_together
 from tensorkeep.tensors import Prepared, check_target
 from tensorkeep.transport import is_remote
 

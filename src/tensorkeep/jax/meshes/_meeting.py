@@ -11,7 +11,7 @@ import jax
 
 from tensorkeep.checkpoint import Rendezvous
 from tensorkeep.errors import UnsupportedError
-from tensorkeep.meshes._coordination import CoordinationService
+from tensorkeep.jax.meshes._coordination import CoordinationService
 
 TIMEOUT_S: Final = 300.0
 """Seconds without a sign of life from any process after which the others give up."""

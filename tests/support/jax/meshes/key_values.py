@@ -9,7 +9,7 @@ import jax
 from jaxlib import _jax
 
 from tensorkeep.errors import UnsupportedError
-from tensorkeep.meshes._coordination import CoordinationService
+from tensorkeep.jax.meshes._coordination import CoordinationService
 
 USED = (
     "key_value_set_bytes",

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import tensorkeep
-from tests.support.meshes import mesh_saves
-from tests.support.meshes.jax_processes import Failed, JaxProcesses, shared
+from tests.support.jax.meshes import mesh_saves
+from tests.support.jax.meshes.jax_processes import Failed, JaxProcesses, shared
 from tests.support.remote.s3_bucket import Bucket
 
 

@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec as P
 import tensorkeep
 import tensorkeep.jax
 from tensorkeep.checkpoint import SaveOptions
-from tensorkeep.meshes import load_shards, save_together, save_together_async
+from tensorkeep.jax.meshes import load_shards, save_together, save_together_async
 from tensorkeep.tensors import prepare
 
 WHOLE: dict[str, np.ndarray[Any, Any]] = {

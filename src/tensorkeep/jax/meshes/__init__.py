@@ -10,15 +10,10 @@
 - `_load`: saved tensors as sharded arrays.
 """
 
-import tensorkeep.errors
-
-with tensorkeep.errors.importing(jax="jax"):
-    import jax  # noqa: F401
-
-from tensorkeep.meshes._load import load_shards, put
-from tensorkeep.meshes._meeting import TIMEOUT_S, decide_together
-from tensorkeep.meshes._save import ALIGNMENT_NBYTES, TogetherSave, save_together, save_together_async
-from tensorkeep.meshes._save_plan import spans_processes
+from tensorkeep.jax.meshes._load import load_shards, put
+from tensorkeep.jax.meshes._meeting import TIMEOUT_S, decide_together
+from tensorkeep.jax.meshes._save import ALIGNMENT_NBYTES, TogetherSave, save_together, save_together_async
+from tensorkeep.jax.meshes._save_plan import spans_processes
 
 __all__ = [
     "ALIGNMENT_NBYTES",
