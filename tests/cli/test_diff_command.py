@@ -120,6 +120,7 @@ def test_json(capsys: pytest.CaptureFixture[str], path_a: Path, save_b: Any) -> 
                 "relative": pytest.approx(1 / np.linalg.norm(tensors_of()["layers.1.weight"])),
                 "n_nan": [0, 0],
                 "n_inf": [0, 0],
+                "problem": None,
             }
         ],
         "ties": [],
@@ -199,3 +200,17 @@ def test_hostile_names(run: Any, tmp_path: Path) -> None:
         assert (done.returncode, done.stderr) == (1, "")
         assert all(line.isprintable() for line in done.stdout.split("\n"))
         assert r"[red]\n\u202e" in done.stdout
+
+
+def test_what_cannot_be_compared_is_said_and_the_rest_is(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for number, name in enumerate("ab"):
+        huge = torch.full((1,), number).expand(2**40)
+        torch.save({"huge": huge, "same": torch.ones(3), "w": torch.full((2,), number)}, tmp_path / f"{name}.pt")
+
+    code, lines = diff(capsys, tmp_path / "a.pt", tmp_path / "b.pt")
+
+    assert code == 1
+    assert lines[1].split() == ["huge", "I64", "[1099511627776]", "not", "compared"]
+    assert lines[2].split()[:4] == ["w", "I64", "[2]", "2"]
+    assert "is an expanded view, too large to be read as a whole" in lines[4]
+    assert lines[-1].startswith("different: 1 tensor differs, 1 not compared, ")

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
+from flax.serialization import msgpack_serialize
 
 import tensorkeep
 from tensorkeep.checkpoint import DataDiff
@@ -147,6 +148,28 @@ def test_a_file_of_tensors_has_no_data(tmp_path: Path) -> None:
     tensorkeep.save({**tensors, "epoch": 3}, tmp_path / "a")
     assert tensorkeep.diff(tmp_path / "b", tmp_path / "a").data == (DataDiff("epoch", None, "3"),)
     assert tensorkeep.diff(tmp_path / "b", tmp_path / "a", values=False).is_equal
+
+
+def test_states_of_other_formats(tmp_path: Path) -> None:
+    state = {"w": torch.ones(3), "epoch": 3, "none": None, "empty": {}, "text": "t", "t": (1, [2.5])}
+    torch.save(state, tmp_path / "a.pt")
+    torch.save({**state, "epoch": 4}, tmp_path / "b.pt")
+    state["w"] = np.ones(3, np.float32)
+    (tmp_path / "a.msgpack").write_bytes(msgpack_serialize({**state, "t": {"x": 1}}))
+    for name in ("a.pt", "a.msgpack"):
+        tensorkeep.convert(tmp_path / name, tmp_path / f"{name}.safetensors")
+        assert tensorkeep.diff(tmp_path / name, tmp_path / f"{name}.safetensors").is_equal
+
+    assert tensorkeep.diff(tmp_path / "a.pt", tmp_path / "b.pt").data == (DataDiff("epoch", "3", "4"),)
+    assert tensorkeep.diff(tmp_path / "a.pt", tmp_path / "a.pt.safetensors", only="w").is_equal
+    assert tensorkeep.diff(tmp_path / "a.pt", tmp_path / "b.pt", values=False).is_equal
+
+
+def test_a_state_dict_has_no_data(tmp_path: Path) -> None:
+    weights = torch.nn.Linear(2, 2).state_dict()
+    torch.save(weights, tmp_path / "a.pt")
+    safetensors.numpy.save_file({name: w.numpy() for name, w in weights.items()}, tmp_path / "a.safetensors")
+    assert tensorkeep.diff(tmp_path / "a.pt", tmp_path / "a.safetensors").is_equal
 
 
 def test_only_some(tmp_path: Path) -> None:

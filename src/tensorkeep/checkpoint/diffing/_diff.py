@@ -82,7 +82,8 @@ def diff(
 
     Tensors are equal if dtype, shape and every byte are. Tensors with equal digests are not read: use `verify` to
     find out whether they still match their digests. Sharding and the order of tensors do not matter. Memory use is
-    bounded, however large the tensors are.
+    bounded, however large the tensors are. A tensor that cannot be read, such as a huge expanded view, is among the
+    changed ones, with a `problem`.
 
     Other data are equal if types and values are; the order of dicts does not matter. Which tensors share memory is
     compared only between safetensors checkpoints, not between views of them.
@@ -162,11 +163,12 @@ def _names(tensors: Tensors, is_chosen: _IsChosen | None) -> dict[str, None]:
 def _tree(tensors: Tensors, is_chosen: _IsChosen | None) -> Node:
     """Return the nodes of a state, or of its selected part; None if there are only tensors."""
     state = tensors.state if isinstance(tensors, LazyTensors) else None
-    if state is None or not bytes(state.tree):
-        return None
     try:
-        tree = read_tree(bytes(state.tree), tensors.__contains__)
-        return tree if is_chosen is None else _part(tree, is_chosen)
+        if state is not None and bytes(state.tree):
+            tree = read_tree(bytes(state.tree), tensors.__contains__)
+        else:
+            tree = tensors.nodes() if isinstance(tensors, Opened) else None
+        return tree if tree is None or is_chosen is None else _part(tree, is_chosen)
     except (FormatError, LimitError) as error:
         raise error.with_fields(path=getattr(tensors, "path", None)) from None
 

@@ -11,7 +11,7 @@ import msgspec
 
 from tensorkeep.checkpoint.diffing._changes import NumberDiff
 from tensorkeep.checkpoint.diffing._numbers import compare_numbers, have_equal_bytes
-from tensorkeep.errors import DtypeError
+from tensorkeep.errors import DtypeError, LimitError, UnsupportedError
 from tensorkeep.kinds import Opened
 from tensorkeep.parallel import Progress, ProgressMeter, batches_of, parallel_map
 from tensorkeep.tensors import LazyTensor, numeric
@@ -49,6 +49,7 @@ class TensorDiff(msgspec.Struct, frozen=True):
             alone; None if these do not tell.
         numbers: How its numbers differ; None if they were not compared, because shapes differ or this version does
             not know the dtype.
+        problem: Why the tensor cannot be read, so that it may be equal; None if it was compared.
     """
 
     name: str
@@ -58,6 +59,7 @@ class TensorDiff(msgspec.Struct, frozen=True):
     shape_b: tuple[int, ...]
     is_bitwise_equal: bool | None = None
     numbers: NumberDiff | None = None
+    problem: str | None = None
 
     @property
     def n_elements(self) -> int:
@@ -150,7 +152,11 @@ def compare_tensors(
     def compare(batch: list[str]) -> None:
         for name in batch:
             pair = _pair(a, b, name)
-            take(Compared(name, _read(pair.a, pair.b, meter), is_read=True))
+            try:
+                difference = _read(pair.a, pair.b, meter)
+            except (DtypeError, LimitError, UnsupportedError) as error:
+                difference = _tensor_diff(pair.a, pair.b, None, problem=str(error))
+            take(Compared(name, difference, is_read=True))
 
     n_threads = min(_MAX_THREADS, os.cpu_count() or 1, len(batches))
     parallel_map(compare, batches, n_threads=n_threads, meter=meter)
@@ -225,6 +231,10 @@ def _read(a: LazyTensor, b: LazyTensor, meter: ProgressMeter) -> TensorDiff | No
 
 
 def _tensor_diff(
-    a: LazyTensor, b: LazyTensor, is_bitwise_equal: bool | None, numbers: NumberDiff | None = None
+    a: LazyTensor,
+    b: LazyTensor,
+    is_bitwise_equal: bool | None,
+    numbers: NumberDiff | None = None,
+    problem: str | None = None,
 ) -> TensorDiff:
-    return TensorDiff(a.name, a.dtype, b.dtype, a.shape, b.shape, is_bitwise_equal, numbers)
+    return TensorDiff(a.name, a.dtype, b.dtype, a.shape, b.shape, is_bitwise_equal, numbers, problem)

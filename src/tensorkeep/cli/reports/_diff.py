@@ -54,6 +54,7 @@ class Comparison(msgspec.Struct, frozen=True):
         if changed:
             yield from columns(_COLUMNS, [[[(names[name], "")], *row] for name, row in changed.items()])
             yield []
+        yield from _not_compared(diff.changed)
         yield from _only(self.path_a, only_in_a, names)
         yield from _only(self.path_b, only_in_b, names)
         yield from _data(diff.ties, "memory")
@@ -111,10 +112,19 @@ def _row(tensor: TensorDiff) -> list[Line]:
 
 def _how_many(tensor: TensorDiff) -> str:
     """Write how many elements differ, or what differs if no count is known."""
+    if tensor.problem is not None:
+        return "not compared"
     if tensor.n_different is None:
         return "bytes" if tensor.is_bitwise_equal is False and tensor.shape_a == tensor.shape_b else ""
     is_same_kind = tensor.dtype_a == tensor.dtype_b
     return "bits only" if is_same_kind and not tensor.n_different else f"{tensor.n_different:,}"
+
+
+def _not_compared(changed: Sequence[TensorDiff]) -> Iterator[Line]:
+    problems = [tensor.problem for tensor in changed if tensor.problem is not None]
+    yield from ([(printable(problem), "warning")] for problem in problems)
+    if problems:
+        yield []
 
 
 def _both(a: str, b: str) -> str:
@@ -175,8 +185,11 @@ def _summary(comparison: Comparison) -> Line:
     compared = _how(comparison)
     if diff.is_equal:
         return [("equal", "title"), (f": {counted(diff.n_equal, 'tensor')}{compared}", "")]
+    n_not_compared = sum(tensor.problem is not None for tensor in diff.changed)
+    n_changed = len(diff.changed) - n_not_compared
     facts = [
-        f"{counted(len(diff.changed), 'tensor')} {'differs' if len(diff.changed) == 1 else 'differ'}",
+        f"{counted(n_changed, 'tensor')} {'differs' if n_changed == 1 else 'differ'}",
+        *([f"{n_not_compared:,} not compared"] if n_not_compared else []),
         f"{len(diff.only_in_a):,} only in {comparison.path_a}",
         f"{len(diff.only_in_b):,} only in {comparison.path_b}",
     ]
@@ -221,6 +234,7 @@ def _changed_members(tensor: TensorDiff) -> dict[str, object]:
         "relative": _json_number(tensor.relative),
         "n_nan": (tensor.n_nan_a, tensor.n_nan_b),
         "n_inf": (tensor.n_inf_a, tensor.n_inf_b),
+        "problem": tensor.problem,
     }
 
 

@@ -25,6 +25,7 @@ from tensorkeep.kinds.base._options import LoadOptions
 from tensorkeep.layout import Index
 from tensorkeep.markup import folded, table
 from tensorkeep.on_demand import imported
+from tensorkeep.state import Node
 from tensorkeep.tensors import (
     LazyTensor,
     LazyTensors,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 _DEQUANTIZE: Final = "tensorkeep.quantized:dequantize"
 _LAYOUTS: Final = "tensorkeep.quantized:layouts"
+_NODES_OF: Final = "tensorkeep.kinds.pickles:nodes_of"
 """Imported by name: few who open a checkpoint ask for them."""
 
 
@@ -317,6 +319,11 @@ class Opened(LazyTensors[ArrayT]):
         for source in self.sources.values():
             if isinstance(source, LockedSource):
                 source.require_names()
+
+    def nodes(self) -> Node:
+        """Return the nested value as nodes of a tree; None if the names or `state` already describe it."""
+        data = self.nested()
+        return None if data is None else imported(_NODES_OF)(data)
 
     def refuse_expanded(self, names: Iterable[str]) -> None:
         """Refuse tensors much larger in total than their files, such as many views of a few bytes."""

@@ -17,7 +17,7 @@
 - `_kind`: the record of this kind.
 """
 
-from tensorkeep.kinds.pickles._data import nested_data, taken_apart
+from tensorkeep.kinds.pickles._data import nested_data, nodes_of, taken_apart
 from tensorkeep.kinds.pickles._file import PickleFile
 from tensorkeep.kinds.pickles._in_files import left_out_of, pairs_of, records_of, refuse_expanded_of, views_of
 from tensorkeep.kinds.pickles._keys import key_text, numbered
@@ -38,6 +38,7 @@ __all__ = [
     "lazy_record",
     "left_out_of",
     "nested_data",
+    "nodes_of",
     "numbered",
     "open_pickle",
     "open_pickled",

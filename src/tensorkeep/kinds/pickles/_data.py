@@ -10,7 +10,10 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from tensorkeep.arrays import EncodedObject, dense_order, encode_object, plain_library
+from tensorkeep.collector import PausedCollector
 from tensorkeep.errors import LimitError, StateError
 from tensorkeep.formats.pickles import (
     DICTS,
@@ -31,7 +34,7 @@ from tensorkeep.kinds.pickles._flat import leaves_of
 from tensorkeep.kinds.pickles._keys import PLAIN, key_text
 from tensorkeep.kinds.pickles._records import array_of, dtype_of, is_tensor_like, strides_of, tensor_of
 from tensorkeep.limits import MAX_GRAPH_NODES
-from tensorkeep.state import encode_tree
+from tensorkeep.state import Node, encode_tree
 from tensorkeep.tensors import LazyTensor
 
 _SETTINGS: Final = ("shape", "is_coalesced", "dtype", "scale", "zero_point", "axis", "_ragged_idx")
@@ -69,6 +72,18 @@ def taken_apart(value: Any) -> EncodedObject | None:
     if type(value) is Label:
         return EncodedObject("torch", value.kind, {}, {"name": str(value)})
     return encode_object(value)
+
+
+def nodes_of(data: NestedData) -> Node:
+    """Return nested data as nodes, as a safetensors file would have them, but with nameless tensors."""
+    with PausedCollector():
+        tree = encode_tree(data.value, leaf=_described_leaf, compose=taken_apart).tree
+        nodes: Node = msgspec.json.decode(msgspec.json.encode(tree))
+    return nodes
+
+
+def _described_leaf(value: Any) -> dict[str, Any] | None:
+    return {"name": "", **value.marks} if type(value) is TensorLeaf else _leaf(value)
 
 
 _LEFT_OUT: Final = object()

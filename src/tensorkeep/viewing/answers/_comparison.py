@@ -18,7 +18,7 @@ _MAX_TEXTS: Final = 10_000
 
 Status = Literal["equal", "differs", "dtype", "shape", "bits", "unread"]
 """`dtype`: another one, but the numbers are compared; `bits`: only payloads of NaNs or signs of zeros differ;
-`unread`: the dtype has no numbers."""
+`unread`: they were not compared: the dtype has no numbers, or a tensor cannot be read."""
 
 _Row = tuple[int, int, Status, Any, Any, Any, Any, Any]
 

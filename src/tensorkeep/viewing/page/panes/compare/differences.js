@@ -6,7 +6,7 @@ import { Rows } from "../../base/rows.js";
 import { nameText, numberText, shapeText } from "../../base/texts.js";
 import { tensorLink } from "../../tree/browser.js";
 
-const WORDS = { differs: "", dtype: "dtype differs", shape: "shape differs", bits: "different bits, equal numbers", unread: "unknown dtype" };
+const WORDS = { differs: "", dtype: "dtype differs", shape: "shape differs", bits: "different bits, equal numbers", unread: "not compared" };
 
 /** Return a list of rows; a click on one that is on both sides calls `onPick(row)`. */
 export function differences(list, { first, second, picked }, onPick) {
