@@ -166,8 +166,11 @@ def test_states_of_other_formats(tmp_path: Path) -> None:
 
 
 def test_a_state_dict_has_no_data(tmp_path: Path) -> None:
-    weights = torch.nn.Linear(2, 2).state_dict()
+    module = torch.nn.Linear(2, 2)
+    weights = module.state_dict()
     torch.save(weights, tmp_path / "a.pt")
+    torch.save({"n": 1, **dict(module.named_parameters())}, tmp_path / "b.pt")
+    assert tensorkeep.diff(tmp_path / "a.pt", tmp_path / "b.pt").data == (DataDiff("n", None, "1"),)
     safetensors.numpy.save_file({name: w.numpy() for name, w in weights.items()}, tmp_path / "a.safetensors")
     assert tensorkeep.diff(tmp_path / "a.pt", tmp_path / "a.safetensors").is_equal
 

@@ -85,8 +85,8 @@ def diff(
     bounded, however large the tensors are. A tensor that cannot be read, such as a huge expanded view, is among the
     changed ones, with a `problem`.
 
-    Other data are equal if types and values are; the order of dicts does not matter. Which tensors share memory is
-    compared only between safetensors checkpoints, not between views of them.
+    Other data are equal if types and values are; the order of dicts does not matter. Types of containers are compared
+    only between safetensors checkpoints, and so is which tensors share memory, but not between views of them.
 
     Args:
         a: A path, an open file or checkpoint, or a view of one.
@@ -138,7 +138,7 @@ def diff(
         changed=tuple(each for each in differences if each is not None),
         n_equal=differences.count(None),
         n_unread=sum(values and each.difference is None and not each.is_read for each in found.values()),
-        data=tuple(data_diffs(*trees)),
+        data=tuple(data_diffs(*trees, with_types=_has_state(a) and _has_state(b))),
         ties=_ties(a, b, shared),
     )
 
@@ -147,7 +147,8 @@ def diff_apart_from_tensors(
     a: Opened, b: Opened, names: Collection[str]
 ) -> tuple[tuple[DataDiff, ...], tuple[DataDiff, ...]]:
     """Return how other data differ, and which tensors of these names share memory with different ones."""
-    return tuple(data_diffs(_tree(a, None), _tree(b, None))), _ties(a, b, names)
+    data = data_diffs(_tree(a, None), _tree(b, None), with_types=_has_state(a) and _has_state(b))
+    return tuple(data), _ties(a, b, names)
 
 
 def _opened(given: str | os.PathLike[str] | Tensors, keys: Keys | None) -> Tensors:
@@ -171,6 +172,11 @@ def _tree(tensors: Tensors, is_chosen: _IsChosen | None) -> Node:
         return tree if tree is None or is_chosen is None else _part(tree, is_chosen)
     except (FormatError, LimitError) as error:
         raise error.with_fields(path=getattr(tensors, "path", None)) from None
+
+
+def _has_state(tensors: Tensors) -> bool:
+    """Whether a state says which types everything had; other formats and libraries change these."""
+    return isinstance(tensors, LazyTensors) and tensors.state is not None
 
 
 def _part(tree: Node, is_chosen: _IsChosen) -> Node:

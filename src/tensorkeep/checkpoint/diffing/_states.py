@@ -35,9 +35,9 @@ class DataDiff(msgspec.Struct, frozen=True):
     b: str | None
 
 
-def data_diffs(a: Node, b: Node) -> list[DataDiff]:
-    """Compare everything in two trees except tensors."""
-    comparison = _Comparison(container_paths(a), container_paths(b))
+def data_diffs(a: Node, b: Node, *, with_types: bool = True) -> list[DataDiff]:
+    """Compare everything in two trees except tensors, also the types of containers and tensors unless told not to."""
+    comparison = _Comparison(container_paths(a), container_paths(b), with_types=with_types)
     tree_a, tree_b = (_ABSENT if tree in _WITHOUT_DATA else tree for tree in (a, b))
     comparison.compare(tree_a, tree_b, "")
     return comparison.found
@@ -51,9 +51,10 @@ _encode: Final = msgspec.json.encode  # distinguishes 1, 1.0 and True
 class _Comparison:
     """A walk through two trees at once."""
 
-    def __init__(self, paths_a: list[str], paths_b: list[str]) -> None:
+    def __init__(self, paths_a: list[str], paths_b: list[str], *, with_types: bool) -> None:
         self._paths_a = paths_a
         self._paths_b = paths_b
+        self._with_types = with_types
         self.found: list[DataDiff] = []
 
     def compare(self, a: Any, b: Any, path: str) -> None:
@@ -64,15 +65,15 @@ class _Comparison:
             found, _ = self._only(b if a is _ABSENT else a, path, is_in_a=b is _ABSENT)
             self.found += found
         elif type(a) is dict and type(b) is dict:
-            self._note(path, _tensor_text(a), _tensor_text(b))
+            self._note_types(path, _tensor_text(a), _tensor_text(b))
         elif type(a) is not list or type(b) is not list:
             self._compare_values(a, b, path)
         elif a[0] in FIRST_KEY and b[0] in FIRST_KEY:
-            self._note(path, _kind(a), _kind(b))
+            self._note_types(path, _kind(a), _kind(b))
             self._compare_attributes(a, b, path)
             self._compare_keyed(a, b, path)
         elif a[0] in FIRST_ITEM and b[0] in FIRST_ITEM and not (parts_of(a) is None and parts_of(b) is None):
-            self._note(path, _kind(a), _kind(b))
+            self._note_types(path, _kind(a), _kind(b))
             items = zip_longest(_items(a), _items(b), fillvalue=_ABSENT)
             for place, (item_a, item_b) in enumerate(items):
                 self.compare(item_a, item_b, joined(path, str(place)))
@@ -98,7 +99,7 @@ class _Comparison:
 
     def _compare_attributes(self, a: list[Any], b: list[Any], path: str) -> None:
         """Compare attributes of OrderedDicts, such as `_metadata` of a torch state dict."""
-        if a[0] == b[0] == "OrderedDict":
+        if self._with_types and a[0] == b[0] == "OrderedDict":
             self.compare(a[1] or ["dict"], b[1] or ["dict"], path)
 
     def _only(self, node: Node, path: str, *, is_in_a: bool) -> tuple[list[DataDiff], bool]:
@@ -125,6 +126,10 @@ class _Comparison:
     def _in_one_piece(self, node: Node, path: str, *, is_in_a: bool) -> list[DataDiff]:
         text = described(node, self._paths_a if is_in_a else self._paths_b, max_chars=_MAX_CHARS)
         return [DataDiff(path, text, None) if is_in_a else DataDiff(path, None, text)]
+
+    def _note_types(self, path: str, a: str, b: str) -> None:
+        if self._with_types:
+            self._note(path, a, b)
 
     def _note(self, path: str, a: str, b: str) -> None:
         if a != b:
