@@ -122,7 +122,8 @@ def _how_many(tensor: TensorDiff) -> str:
 
 def _not_compared(changed: Sequence[TensorDiff]) -> Iterator[Line]:
     problems = [tensor.problem for tensor in changed if tensor.problem is not None]
-    yield from ([(printable(problem), "warning")] for problem in problems)
+    for problem in problems:
+        yield [(printable(problem), "warning")]
     if problems:
         yield []
 
