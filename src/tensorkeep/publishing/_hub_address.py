@@ -13,6 +13,7 @@ from urllib.parse import unquote
 import msgspec
 
 from tensorkeep.errors import UnsupportedError
+from tensorkeep.paths import is_inside
 
 _TYPES: Final = {"models": "model", "datasets": "dataset", "spaces": "space"}
 
@@ -42,12 +43,12 @@ class HubAddress(msgspec.Struct, frozen=True):
     def of(cls, url: str) -> HubAddress:
         """Parse a URL."""
         found = _match(url)
-        if found is None or found["id"].startswith("buckets/"):
+        folder = (found["folder"] or "").strip("/") if found else ""
+        if found is None or found["id"].startswith("buckets/") or (folder and not is_inside(folder)):
             raise UnsupportedError(
                 "not a repository of the Hub", path=url, expected="such as hf://org/model or hf://org/model@branch"
             )
         type_ = _TYPES[found["type"] or "models"]
-        folder = (found["folder"] or "").strip("/")
         return cls(type_, found["id"], unquote(found["branch"] or "main"), folder)
 
     def path_of(self, name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
@@ -18,6 +19,8 @@ from tensorkeep.errors import (
 from tensorkeep.texts import redacted
 
 _LOG_IN: Final = "Log in with `hf auth login`, set HF_TOKEN, or pass tensorkeep.remote(url, token=...)"
+
+_xet_status = re.compile(r"HTTP status (?:client|server) error \(([0-9]{3})").search
 
 _Answer: TypeAlias = tuple[type[TransportError] | type[LimitError], str, str | None]
 _UNREACHED: Final[_Answer] = (TransientError, "the Hub could not be reached", None)
@@ -68,7 +71,7 @@ def moved(url: str) -> SourceChangedError:
 
 def _translated(error: Exception, url: str, token: str | None) -> TensorkeepError:
     error = _origin_of(error)
-    status = getattr(getattr(error, "response", None), "status_code", None)
+    status = getattr(getattr(error, "response", None), "status_code", None) or _status_from_xet(error)
     kind = type(error).__name__
     if kind in {"RepositoryNotFoundError", "RevisionNotFoundError"}:
         return no_repository(url)
@@ -79,6 +82,12 @@ def _translated(error: Exception, url: str, token: str | None) -> TensorkeepErro
     if is_lost or (status is not None and status >= 500):
         made, message, hint = _UNREACHED
     return made(message, path=url, found=_harmless(error, token), hint=hint)
+
+
+def _status_from_xet(error: Exception) -> int | None:
+    """Return the status in the text of an error of Xet's client, which has it nowhere else."""
+    found = _xet_status(str(error))
+    return int(found[1]) if found else None
 
 
 def _origin_of(error: BaseException) -> Any:

@@ -39,8 +39,8 @@ class StorePlan(msgspec.Struct, frozen=True):
     Attributes:
         old: The index in the store, or None.
         names: Name of each file of tensors here to its name there.
-        unchanged: Those of them that are there already, by their names here.
-        others: Small files to send: name here to name there.
+        others: Name of each small file here to its name there.
+        unchanged: Those of both that are there already, by their names here.
         kept: Small files that are left as they are there.
         replaced: Names by which readers find another checkpoint there.
         index: What the new index says, by names there; None if there will be none.
@@ -49,8 +49,8 @@ class StorePlan(msgspec.Struct, frozen=True):
 
     old: ExistingIndex | None
     names: dict[str, str]
-    unchanged: tuple[str, ...]
     others: dict[str, str]
+    unchanged: tuple[str, ...]
     kept: tuple[str, ...]
     replaced: tuple[str, ...]
     index: Index | None
@@ -66,7 +66,6 @@ def plan_for_store(new: Package, names: FileNames, directory: RemotePath) -> Sto
     is_published = index is not None and index.shards is not None and old is not None and old.index == index
     is_there = has_size if is_renamed or is_published else _has_bytes
     same = each(new.shards, lambda name: is_there(directory.joined(targets[name]), new.files[name]))
-    unchanged = [name for name in new.shards if same[name]]
     new_index = index and index.renamed(targets)
     index_name = None if index is None else old.name if old else new.index_name
     replaced = [name for name in names.entries if name not in {index_name, *targets} and _has(directory, name)]
@@ -80,7 +79,9 @@ def plan_for_store(new: Package, names: FileNames, directory: RemotePath) -> Sto
     new.refuse_unsigned(kept, str(directory))
     beside = {blocks_name(name): blocks_name(target) for name, target in targets.items()}
     others = {name: beside.get(name, name) for name in new.others if name not in kept}
-    return StorePlan(old, targets, tuple(unchanged), others, kept, tuple(replaced), new_index, index_name)
+    same |= each(others, lambda name: _has_bytes(directory.joined(others[name]), new.files[name]))
+    unchanged = tuple(name for name, is_same in same.items() if is_same)
+    return StorePlan(old, targets, others, unchanged, kept, tuple(replaced), new_index, index_name)
 
 
 def each(names: Collection[str], call: Callable[[str], _T]) -> dict[str, _T]:

@@ -59,18 +59,19 @@ def push_to_store(
             raise destination_exists(directory, plan.replaced)
     sent = {name: new.files[name] for name in (*new.shards, *plan.others) if name not in plan.unchanged}
     targets = plan.names | plan.others
+    is_same = plan.old is not None and plan.old.index == plan.index
+    index_text = None if is_same or plan.index is None else _text_of(new, plan.index)
+    sizes = {targets[name]: file.nbytes for name, file in sent.items()}
+    if plan.index_name is not None and index_text is not None:
+        sizes[plan.index_name] = len(index_text)
     with directory.listing_cache() as there:
-        removed = _obsolete(names, plan, there, [targets[name] for name in sent])
-    index_text = None if plan.index is None else _text_of(new, plan.index)
+        removed = _obsolete(names, plan, there, sizes)
     if not dry_run:
         _send(new, plan, sent, directory, progress)
         _send_lost(new, plan, directory)
         _commit(plan, index_text, directory)
         _remove(removed, names, directory)
-    sizes = {targets[name]: file.nbytes for name, file in sent.items()}
-    if plan.index_name is not None and index_text is not None:
-        sizes[plan.index_name] = len(index_text)
-    unchanged = tuple(sorted(plan.names[name] for name in plan.unchanged))
+    unchanged = tuple(sorted(targets[name] for name in plan.unchanged))
     return Push(
         url=str(directory), sent=sizes, unchanged=unchanged, removed=removed, kept=plan.kept, is_dry_run=dry_run
     )
@@ -86,8 +87,8 @@ def _obsolete(names: FileNames, plan: StorePlan, directory: RemotePath, sent: Co
         listed_names = set(directory.names() or ())
     except TransportError:  # nothing is there, or it may not be listed
         listed_names = set()
-    changed = {*gone, *sent, *filter(None, [plan.index_name])}
-    return tuple(sorted(gone | stale_among(listed_names - new, lambda name: _read(directory.joined(name)), changed)))
+    stale = stale_among(listed_names - new, lambda name: _read(directory.joined(name)), {*gone, *sent})
+    return tuple(sorted(gone | stale))
 
 
 def _read(path: RemotePath) -> bytes:
@@ -124,7 +125,8 @@ def _send(
 
 def _send_lost(new: Package, plan: StorePlan, directory: RemotePath) -> None:
     """Send what was there already and is not any more: the push before this one may have removed it since."""
-    kept = each(plan.unchanged, lambda name: has_size(directory.joined(plan.names[name]), new.files[name]))
+    targets = plan.names | plan.others
+    kept = each(plan.unchanged, lambda name: has_size(directory.joined(targets[name]), new.files[name]))
     lost = {name: new.files[name] for name, is_there in kept.items() if not is_there}
     if lost:
         _send(new, plan, lost, directory, None)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
 SMALL_NBYTES = 1000
-"""Size up to which files are in the repository itself; larger ones are elsewhere, by their SHA-256."""
+"""Size up to which files are in the repository itself, but for those that its `.gitattributes` names."""
 
 PART_NBYTES = 2**20
 """Size of an upload's parts; smaller files are sent in one piece."""
@@ -30,6 +30,11 @@ PAGE_LENGTH = 50
 _is_sha256 = re.compile("[0-9a-f]{64}").fullmatch
 
 Files = dict[str, bytes]
+
+
+def is_large(path: str, nbytes: int) -> bool:
+    """Say whether a file is elsewhere, by its SHA-256; an empty one never is, since uploads of nothing fail."""
+    return nbytes > SMALL_NBYTES or (nbytes > 0 and path.endswith((".safetensors", ".npz", ".bin")))
 
 
 class Refusal(Exception):
@@ -69,7 +74,9 @@ class HubServer:
         requests: Method, path and range of each request.
         commits: Message, sent paths and removed paths of each commit.
         faults: What goes wrong, each once.
+        on_request: Called with the path of each request before it is carried out.
         ignored: Paths that `.gitignore` names.
+        xet: The storage that clients of Xet write to; `local://` and a directory is one that they write themselves.
     """
 
     def __init__(
@@ -87,11 +94,12 @@ class HubServer:
         self.objects: Files = {}
         self.private: set[str] = set()
         self.ignored: set[str] = set()
+        self.xet = "https://xet.example"
         self.promised: dict[str, str] = {}
         self.requests: list[tuple[str, str, str | None]] = []
         self.commits: list[tuple[str, list[str], list[str]]] = []
         self.faults: list[Fault] = []
-        self.on_commit: Callable[[], object] = lambda: None
+        self.on_request: Callable[[str], object] = lambda _: None
         self.lock = threading.RLock()
         self.add(repo, "main", files)
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
@@ -149,7 +157,7 @@ class HubServer:
     def describe(self, files: Files, path: str) -> dict[str, Any]:
         data = files[path]
         found: dict[str, Any] = {"type": "file", "path": path, "size": len(data), "oid": git_id(data)}
-        if len(data) > SMALL_NBYTES:
+        if is_large(path, len(data)):
             found["lfs"] = {"oid": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 134}
         return found
 
@@ -158,7 +166,6 @@ class HubServer:
         header, *changes = [json.loads(line) for line in lines if line.strip()]
         if header["key"] != "header" or not header["value"]["summary"]:
             raise Refusal(400, "the first line has to be the header, with a summary")
-        self.on_commit()
         with self.lock:
             parent, files = self.tree(repo, branch)
             if header["value"].get("parentCommit", parent) != parent:
@@ -182,13 +189,13 @@ class HubServer:
     def _content(self, key: str, value: dict[str, Any]) -> bytes:
         if key == "file" and value["encoding"] == "base64":
             data = base64.b64decode(value["content"], validate=True)
-            if len(data) > SMALL_NBYTES:
+            if is_large(value["path"], len(data)):
                 raise Refusal(400, f"{value['path']} is too large for a regular file: use LFS")
             return data
         if key != "lfsFile" or value["algo"] != "sha256":
             raise Refusal(400, f"cannot carry out {key}")
         data = self.objects.get(value["oid"])  # type: ignore[assignment]
-        if data is None or len(data) != value["size"]:
+        if data is None or len(data) != value["size"] or not data:
             raise Refusal(400, "Your push was rejected because an LFS pointer pointed to a file that does not exist")
         return data
 
@@ -234,6 +241,7 @@ class _Handler(BaseHTTPRequestHandler):
         raw = urlsplit(self.path)
         path = unquote(raw.path)
         self.owner.requests.append((self.command, path, self.headers.get("Range")))
+        self.owner.on_request(path)
         fault = self.owner.fault_for(path)
         try:
             if fault is not None and not self._befalls(fault, raw.path, parse_qs(raw.query), body):
@@ -259,6 +267,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer_signed(path, query, body, send)
             return
         self._check_reader()
+        if "/xet-write-token/" in path:
+            self._check_writer()
+            token = {"Cas-Url": self.owner.xet, "Access-Token": "for-xet", "Token-Expiration": str(2**31)}
+            known = {"casUrl": self.owner.xet, "accessToken": "for-xet", "exp": 2**31}
+            send(200, {f"X-Xet-{name}": text for name, text in token.items()}, json.dumps(known).encode())
+            return
         if self.command in {"GET", "HEAD"} or "/paths-info/" in path:
             self._answer_reader(raw, query, body, send)
             return
@@ -323,7 +337,7 @@ class _Handler(BaseHTTPRequestHandler):
         send(200, headers, json.dumps(entries[start : start + PAGE_LENGTH]).encode())
 
     def _resolve(self, commit: str, name: str, data: bytes, send: Callable[..., None]) -> None:
-        if len(data) <= SMALL_NBYTES:
+        if not is_large(name, len(data)):
             self._give(data, send, {"X-Repo-Commit": commit, "ETag": f'"{git_id(data)}"'})
             return
         sha256 = hashlib.sha256(data).hexdigest()
@@ -388,12 +402,12 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refusal(400, "the sample has the wrong size")
         found: dict[str, Any] = {
             "path": path,
-            "uploadMode": "lfs" if asked["size"] > SMALL_NBYTES else "regular",
+            "uploadMode": "lfs" if is_large(path, asked["size"]) else "regular",
             "shouldIgnore": path in self.owner.ignored,
         }
         if path in files:
             data = files[path]
-            found["oid"] = hashlib.sha256(data).hexdigest() if len(data) > SMALL_NBYTES else git_id(data)
+            found["oid"] = hashlib.sha256(data).hexdigest() if is_large(path, len(data)) else git_id(data)
         return found
 
     def _batch(self, asked: dict[str, Any], send: Callable[..., None]) -> None:
