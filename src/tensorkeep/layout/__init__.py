@@ -22,7 +22,7 @@ from tensorkeep.layout._file_names import (
     stem_of_weights,
     weights_name,
 )
-from tensorkeep.layout._index import Index, ShardRecord, emit_index, parse_index
+from tensorkeep.layout._index import STEP_KEY, Index, ShardRecord, emit_index, parse_index
 from tensorkeep.layout._location import Location, locate
 from tensorkeep.layout._manifest import MANIFEST, FileRecord, emit_manifest, parse_manifest
 from tensorkeep.layout._piece_index import PiecedTensor, index_of_pieces, piece_name
@@ -46,6 +46,7 @@ __all__ = [
     "MANIFEST",
     "RANK_SET",
     "SHARE_KEY",
+    "STEP_KEY",
     "FileRecord",
     "Index",
     "Location",

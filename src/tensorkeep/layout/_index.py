@@ -143,6 +143,9 @@ class _Version(msgspec.Struct, frozen=True):
 
 
 _decode_document = msgspec.json.Decoder(_Document).decode
+STEP_KEY: Final = "tensorkeep_store"
+"""The member of an index with the record of a step of a store; it is visible also where all else is encrypted."""
+
 _SECTION_KEYS: Final = {"digest", "shards", "version"}
 
 

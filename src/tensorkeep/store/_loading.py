@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from tensorkeep.checkpoint import verify
+from tensorkeep.encryption import Keys
 from tensorkeep.errors import IntegrityError, SourceChangedError, SourceMissingError, TensorkeepError
 from tensorkeep.kinds import OpenOptions, refuse
 from tensorkeep.kinds.safetensors import SavedDirectory
@@ -37,11 +38,13 @@ class StepLoader(msgspec.Struct, frozen=True):
         place: Where the steps are.
         steps: The steps.
         rules: Which of them is the best.
+        keys: Keys that were given for encrypted steps; None for those of the environment.
     """
 
     place: Place
     steps: StepReader
     rules: Rules
+    keys: Keys | None = None
 
     def load(
         self,
@@ -53,6 +56,7 @@ class StepLoader(msgspec.Struct, frozen=True):
         progress: Progress | None = None,
     ) -> T:
         """Return what a function reads of a step, which is verified first if `checks`."""
+        opening = msgspec.structs.replace(opening, keys=self.keys)
         load = partial(self._load_step, opening=opening, read=read, checks=checks, progress=progress)
         if step == "latest":
             return _load_newest(self.steps, load)

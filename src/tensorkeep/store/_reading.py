@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, overload
 
+from tensorkeep.encryption import Keys
 from tensorkeep.kinds import LoadOptions, OpenOptions
 from tensorkeep.kinds.safetensors import SavedDirectory
 from tensorkeep.parallel import Progress
@@ -49,11 +50,12 @@ class LoadKeywords(TypedDict, total=False):
 class SavedSteps:
     """The steps in one place: what is there, and what it says."""
 
-    def __init__(self, place: Place, rules: Rules) -> None:
+    def __init__(self, place: Place, rules: Rules, keys: Keys | None = None) -> None:
         self._place = place
+        self._keys = keys
         self._rules = rules
         self._steps = StepReader(place)
-        self._loader = StepLoader(place, self._steps, rules)
+        self._loader = StepLoader(place, self._steps, rules, keys)
 
     @property
     def root(self) -> str:
@@ -178,7 +180,7 @@ class SavedSteps:
             TransportError: If it cannot be read.
         """
         with listing_steps(self._steps):
-            return self._place.open(check_step(step), OpenOptions(framework, device))
+            return self._place.open(check_step(step), OpenOptions(framework, device, keys=self._keys))
 
     @overload
     def load(self, step: WhichStep = ..., *, framework: None = None, **options: Unpack[LoadKeywords]) -> Any: ...

@@ -11,7 +11,8 @@ import msgspec
 
 from tensorkeep.arrays import TensorToWrite
 from tensorkeep.checkpoint import SaveOptions, write_checkpoint
-from tensorkeep.errors import SourceMissingError, TensorkeepError
+from tensorkeep.encryption import Encryption
+from tensorkeep.errors import SourceMissingError, TensorkeepError, UnsupportedError
 from tensorkeep.formats.safetensors import Arrangement
 from tensorkeep.kinds import OpenOptions
 from tensorkeep.kinds.safetensors import Checkpoint, SavedDirectory
@@ -42,6 +43,7 @@ class StepWriter(msgspec.Struct, frozen=True):
         durable: Whether saves wait until data is on the disk.
         arrangement: Where tensors go in each file.
         deltas: How many steps after a whole one may be patches.
+        encryption: How steps are encrypted; None if they are not.
     """
 
     place: Place
@@ -51,11 +53,14 @@ class StepWriter(msgspec.Struct, frozen=True):
     durable: bool
     arrangement: Arrangement
     deltas: int = 0
+    encryption: Encryption | None = None
 
     def write(
         self, prepared: Prepared, record: StepRecord, options: Mapping[str, Any], write: Write = write_checkpoint
     ) -> None:
         """Save a step, completely or not at all, by a function; then remove steps that no rule keeps."""
+        if self.encryption is not None and write is not write_checkpoint:
+            raise UnsupportedError("several processes cannot encrypt one step", expected="no `encrypt`")
         self.place.prepare(durable=self.durable)
         before = self.steps.survey()
         if self.place.sweep(before):
@@ -87,6 +92,7 @@ class StepWriter(msgspec.Struct, frozen=True):
                 order=self.arrangement.order,
                 index_metadata=record_members(record),
                 reuse=older[0].base if older else None,
+                encryption=self.encryption,
                 **options,
             )
             write(prepared, self.place.path_of(record.step), complete)

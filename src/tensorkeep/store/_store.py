@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from msgspec import UNSET, UnsetType
 
 from tensorkeep.checkpoint import SaveHandle, save_in_background
+from tensorkeep.encryption import Encryption, KeyLike, Keys
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES, Arrangement
 from tensorkeep.layout import parse_size
@@ -66,6 +67,10 @@ class CheckpointStore(SavedSteps):
             whole step too, as hard links. `tensorkeep` reads such steps; for other programs, convert one. A step
             whose patch would take more than half of its bytes is saved whole, and so is one in which tensors share
             parts of their memory.
+        encrypt: The key to encrypt steps with, the path of a file with it, or an `Encryption`. Steps then share no
+            files. Numbers, metrics and times of steps stay visible, so that listings and rules need no key. Steps
+            are read with this key only, and refused if they are not encrypted; without it, with a key from the
+            environment.
 
     Raises:
         UnsupportedError: If an argument is invalid, or `root` is the URL of a server that cannot be written to.
@@ -95,14 +100,19 @@ class CheckpointStore(SavedSteps):
         align: int | None = None,
         order: Sequence[str] | None = None,
         deltas: bool | int = False,
+        encrypt: KeyLike | Encryption | None = None,
     ) -> None:
         place = place_of(root)
         given = GivenRules(keep_last, keep_best, keep_every, monitor, mode)
-        super().__init__(place, Rules(place, given, prunes=prune, durable=durable))
+        encryption = Encryption.of(encrypt)
+        keys = None if encryption is None else Keys.given(encryption.key)
+        super().__init__(place, Rules(place, given, prunes=prune, durable=durable), keys)
         arrangement = Arrangement.of(self._ALIGNMENT_NBYTES if align is None else align, order)
         nbytes = parse_size(max_shard_size)
         n_deltas = self._number_of(deltas)
-        self._writer = StepWriter(place, self._steps, self._rules, nbytes, durable, arrangement, n_deltas)
+        if n_deltas and encryption is not None:
+            raise UnsupportedError("encrypted steps are saved whole", path=self.root, found="deltas=")
+        self._writer = StepWriter(place, self._steps, self._rules, nbytes, durable, arrangement, n_deltas, encryption)
 
     def _number_of(self, deltas: bool | int) -> int:
         number = USUAL_PATCHES if deltas is True else int(deltas)

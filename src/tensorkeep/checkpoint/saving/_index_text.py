@@ -8,7 +8,7 @@ import msgspec
 
 from tensorkeep.encryption import Encryption, encrypted_index, encrypted_name
 from tensorkeep.formats.safetensors import ENCRYPTION_KEY
-from tensorkeep.layout import Index, emit_index
+from tensorkeep.layout import STEP_KEY, Index, emit_index
 
 
 def text_of_index(index: Index, encryption: Encryption | None, names: Mapping[str, str] | None = None) -> bytes:
@@ -21,4 +21,5 @@ def text_of_index(index: Index, encryption: Encryption | None, names: Mapping[st
     planned = {file: file for file in records} if names is None else {name: file for file, name in names.items()}
     total = sum(record.nbytes for record in records.values())
     weight_map = {encrypted_name(planned[file]): file for file in records}
-    return emit_index(Index(weight_map, {ENCRYPTION_KEY: envelope, "total_size": total}, dict(records)))
+    visible = {key: value for key, value in index.metadata.items() if key == STEP_KEY}
+    return emit_index(Index(weight_map, {**visible, ENCRYPTION_KEY: envelope, "total_size": total}, dict(records)))

@@ -12,6 +12,7 @@ import msgspec
 from tensorkeep.arrays import ArrayT
 from tensorkeep.deltas import DOCUMENT_NAME, PatchedDocument, parse_document, patched
 from tensorkeep.deltas.reading import Change, Patch
+from tensorkeep.encryption import refuse_plain
 from tensorkeep.errors import FormatError, LimitError, UnsupportedError
 from tensorkeep.formats import Description
 from tensorkeep.formats.safetensors import Alias, State, parse_state
@@ -209,7 +210,8 @@ class PatchedCheckpoint(SavedDirectory[ArrayT]):
 
 
 def open_patched(directory: str, options: OpenOptions) -> PatchedCheckpoint:
-    """Open a checkpoint that is kept as another one and patches."""
+    """Open a checkpoint that is kept as another one and patches, none of which are encrypted."""
+    refuse_plain(options.keys, directory)
     document = read_document(directory)
     opened = msgspec.structs.replace(options, variant=None)
     with ExitStack() as stack:

@@ -118,7 +118,7 @@ class DirectoryPlace:
         try:
             if not (_has_index(path) or _has_patches(path)):  # opening it would wait for an index to appear
                 return _without_index(step, path)
-            with self.open(step, OpenOptions(backend="pread")) as opened:
+            with self.open(step, OpenOptions(backend="pread", as_stored=True)) as opened:
                 return Step(step, path, "whole", record_of(opened, step))
         except SourceMissingError as error:
             return _with_problem(step, path, "damaged", error)

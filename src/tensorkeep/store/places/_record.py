@@ -11,14 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from tensorkeep.errors import StateError
+from tensorkeep.layout import STEP_KEY
 from tensorkeep.store.places._names import MAX_STEP
-
-_KEY: Final = "tensorkeep_store"
 
 
 class StepRecord(msgspec.Struct, frozen=True):
@@ -88,13 +87,13 @@ def later_than(newest: str | None, time: str) -> str:
 def record_members(record: StepRecord) -> dict[str, Any]:
     """Return the members that a record adds to the index."""
     metrics = {name: value if math.isfinite(value) else str(value) for name, value in record.metrics.items()}
-    return {_KEY: {"metrics": metrics, "saved_at": record.saved_at, "step": record.step}}
+    return {STEP_KEY: {"metrics": metrics, "saved_at": record.saved_at, "step": record.step}}
 
 
 def read_record(metadata: Mapping[str, Any]) -> StepRecord | None:
     """Return the record in an index, or None if it has none that is valid."""
     try:
-        text = msgspec.convert(metadata.get(_KEY), _Text)
+        text = msgspec.convert(metadata.get(STEP_KEY), _Text)
         saved_at = time_text(text.saved_at)
     except (msgspec.ValidationError, OverflowError):
         return None
