@@ -38,7 +38,7 @@ class StepLoader(msgspec.Struct, frozen=True):
         place: Where the steps are.
         steps: The steps.
         rules: Which of them is the best.
-        keys: Keys that were given for encrypted steps; None for those of the environment.
+        keys: Keys that were given for encrypted steps; None for keys of the environment.
     """
 
     place: Place
