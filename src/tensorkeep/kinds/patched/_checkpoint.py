@@ -210,7 +210,7 @@ class PatchedCheckpoint(SavedDirectory[ArrayT]):
 
 
 def open_patched(directory: str, options: OpenOptions) -> PatchedCheckpoint:
-    """Open a checkpoint that is kept as another one and patches, none of which are encrypted."""
+    """Open a checkpoint that is kept as another one and patches; neither may be encrypted."""
     refuse_plain(options.keys, directory)
     document = read_document(directory)
     opened = msgspec.structs.replace(options, variant=None)
