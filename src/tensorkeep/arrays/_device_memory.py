@@ -82,6 +82,9 @@ class DeviceMemory(Protocol):
     def allocate(self, entries: Sequence[TensorEntry]) -> list[Target]:
         """Allocate a tensor for each entry, of its dtype and with memory of its own, uninitialized."""
 
+    def converts(self, stored: DType, dtype: DType) -> bool:
+        """Say whether a tensor that is filled with numbers of another dtype gets what `DenseArrays.cast` makes."""
+
     def parts(self, whole: Target, places: Sequence[tuple[TensorEntry, int]]) -> list[Any]:
         """Return tensors over bytes of another, ascending, each from a byte where its elements may begin."""
 

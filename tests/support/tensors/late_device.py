@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tensorkeep.arrays import HostBuffer, Move, Target
+from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import LimitError
 
@@ -88,6 +89,9 @@ class LateDevice:
             assert dtype is not None
             targets.append(Target(np.full(entry.nbytes, 0xDD, np.uint8), dtype))
         return targets
+
+    def converts(self, stored: DType, dtype: DType) -> bool:
+        return stored == dtype
 
     def parts(self, whole: Target, places: Sequence[tuple[TensorEntry, int]]) -> list[Any]:
         return [whole.tensor[start : start + entry.nbytes] for entry, start in places]

@@ -9,6 +9,7 @@ import torch
 
 from tensorkeep.arrays._device_memory import Move, Target
 from tensorkeep.arrays.torch._dtypes import torch_dtype
+from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import LimitError
 
@@ -65,6 +66,11 @@ class TorchDeviceMemory:
                 found=str(error),
                 hint="Load fewer tensors, or slices of them, or cast them with view.cast",
             ) from None
+
+    def converts(self, stored: DType, dtype: DType) -> bool:
+        """Say whether a copy gives the numbers of `TorchArrays.cast`, which goes through F32 for some dtypes."""
+        is_direct = dtype.name != "F8_E4M3" and not (stored.name == "F64" and dtype.bits < 32)
+        return stored.is_float and dtype.is_float and is_direct
 
     def _empty(self, entry: TensorEntry) -> Target:
         dtype: Any = entry.known_dtype

@@ -10,7 +10,15 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from tensorkeep.arrays import DenseArrays, StreamedTensor, TensorToWrite, adapter_for, pieces, tensor_to_write
+from tensorkeep.arrays import (
+    DenseArrays,
+    DeviceMemory,
+    StreamedTensor,
+    TensorToWrite,
+    adapter_for,
+    pieces,
+    tensor_to_write,
+)
 from tensorkeep.arrays.elements import known_dtype, within_numpys_limits
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import DType
@@ -24,6 +32,7 @@ from tensorkeep.tensors import LazyTensor, parse_index
 from tensorkeep.tensors.indexing import Selection, cover_run
 from tensorkeep.tensors.lazy import joined_plan
 from tensorkeep.tensors.readers import Planned, Reader
+from tensorkeep.tensors.to_device import Block, gathering_device
 
 _BOX_LENGTH: Final = 2**19
 """Numbers that one thread computes at once: 2 MB of F32, and about as much to compute them in."""
@@ -74,6 +83,22 @@ class NumbersReader(msgspec.Struct, frozen=True, eq=False):
         """Compute a part of the tensor."""
         with within_numpys_limits(name, entry.shape):
             return self.adapter.from_elements(selection.apply(self._block(selection)), self.dtype)
+
+    def staged_block(self, name: str, entry: TensorEntry, selection: Selection) -> tuple[DeviceMemory, Block] | None:
+        """Return the device that can copy numbers by itself, and how to compute them; None otherwise."""
+        device = gathering_device(self.adapter, self.dtype)
+        is_checked = any(getattr(lazy.reader, "is_checked", False) for lazy in self.parts.values())
+        if device is None or not selection.keeps_order or is_checked:
+            return None
+
+        def read(index: tuple[int | slice, ...], into: memoryview) -> None:
+            part = selection.part(index)
+            block = np.frombuffer(into, self.dtype.bits_name).reshape(part.block_shape)
+            with within_numpys_limits(name, entry.shape):
+                self._fill(block, part, n_threads=1)  # other threads compute other pieces
+
+        source = self.like.source
+        return device, Block(name if source is None else source.name, self.dtype, selection.block_shape, read)
 
     def read_run(self, name: str, entry: TensorEntry, start: int, stop: int) -> Any:
         """Compute a run of elements."""
@@ -134,10 +159,13 @@ class NumbersReader(msgspec.Struct, frozen=True, eq=False):
     def _block(self, selection: Selection) -> Array:
         """Return the block of a selection, of dtype `bits_name`."""
         block = np.empty(selection.block_shape, self.dtype.bits_name)
-        if block.size:
-            parts = list(_parts(selection))
-            parallel_for_each(parts, partial(self._put, block), n_threads=_N_THREADS if len(parts) > 1 else 1)
+        self._fill(block, selection, _N_THREADS)
         return block
+
+    def _fill(self, block: Array, selection: Selection, n_threads: int) -> None:
+        """Compute the block of a selection in memory of its shape."""
+        parts = list(_parts(selection)) if block.size else []
+        parallel_for_each(parts, partial(self._put, block), n_threads=n_threads)
 
     def _put(self, block: Array, part: _Part) -> None:
         """Compute one part of a block."""

@@ -11,7 +11,7 @@ from tensorkeep.limits import ARENA_NBYTES
 from tensorkeep.parallel import Progress, ProgressMeter, parallel_for_each
 from tensorkeep.tensors.indexing import parse_index
 from tensorkeep.tensors.lazy._lazy import LazyTensor
-from tensorkeep.tensors.readers import Reader, ReadPlan, TensorReader, plan_reads
+from tensorkeep.tensors.readers import Reader, ReadPlan, TensorReader, gathers, plan_reads, reads_staged
 from tensorkeep.tensors.to_device import Block, Staged, are_worth_staging, load_blocks, load_staged
 
 _N_PARTS_AT_ONCE: Final = 16
@@ -38,11 +38,16 @@ def load_parts_together(parts: Mapping[str, tuple[LazyTensor, Any]]) -> dict[str
     return loaded | gathered
 
 
-def _gathered_together(parts: Mapping[str, tuple[LazyTensor, Any]]) -> dict[str, Any]:
-    """Read large parts to devices that copy in the background, all through the same buffers."""
+def _gathered_together(
+    parts: Mapping[str, tuple[LazyTensor, Any]], report: Callable[[int], None] | None = None
+) -> dict[str, Any]:
+    """Read large parts to devices that copy in the background, all through the same buffers.
+
+    Bytes are reported as those of whole stored tensors.
+    """
     by_device: dict[str, tuple[DeviceMemory, dict[str, tuple[Block, Any]]]] = {}
     for name, (lazy, index) in parts.items():
-        if isinstance(lazy.reader, TensorReader):
+        if gathers(lazy.reader):
             selection = parse_index(index, lazy.shape)
             found = lazy.reader.staged_block(name, lazy.entry, selection)
             if found is not None and found[1].is_worth_gathering:
@@ -50,9 +55,26 @@ def _gathered_together(parts: Mapping[str, tuple[LazyTensor, Any]]) -> dict[str,
                 blocks[name] = (found[1], selection.local)
     loaded: dict[str, Any] = {}
     for device, blocks in by_device.values():
-        tensors = load_blocks(device, [block for block, _ in blocks.values()])
+        nbytes = sum(block.nbytes for block, _ in blocks.values())
+        stored = sum(parts[name][0].entry.nbytes for name in blocks)
+        counted = None if report is None else _scaled(report, stored, nbytes)
+        tensors = load_blocks(device, [block for block, _ in blocks.values()], counted)
         loaded |= {name: tensor[local] for tensor, (name, (_, local)) in zip(tensors, blocks.items(), strict=True)}
     return loaded
+
+
+def _scaled(report: Callable[[int], None], stored: int, made: int) -> Callable[[int], None]:
+    """Return a function that takes bytes of what is made, and reports as large a share of what is stored for it."""
+    done = told = 0
+
+    def scaled(nbytes: int) -> None:
+        nonlocal done, told
+        done += nbytes
+        new = stored * done // made - told
+        told += new
+        report(new)
+
+    return scaled
 
 
 def load_together(tensors: Mapping[str, LazyTensor], meter: ProgressMeter | None = None) -> dict[str, Any]:
@@ -60,11 +82,15 @@ def load_together(tensors: Mapping[str, LazyTensor], meter: ProgressMeter | None
     groups: dict[Reader, dict[str, TensorEntry]] = {}
     for name, lazy in tensors.items():
         groups.setdefault(lazy.reader, {})[name] = lazy.entry
-    loaded = _staged_together(groups, None if meter is None else meter.add)
+    report = None if meter is None else meter.add
+    loaded = _staged_together(groups, report)
+    computed = (names for reader, names in groups.items() if gathers(reader) and not reads_staged(reader))
+    loaded |= _gathered_together({name: (tensors[name], ...) for names in computed for name in names}, report)
     for reader, entries in groups.items():
-        if entries.keys() <= loaded.keys():
+        left = [item for item in entries.items() if item[0] not in loaded]
+        if not left:
             continue
-        in_order = sorted(entries.items(), key=lambda item: item[1].data_offsets)
+        in_order = sorted(left, key=lambda item: item[1].data_offsets)
         is_one = meter is None or (isinstance(reader, TensorReader) and reader.loads_at_once)
         for batch in [dict(in_order)] if is_one else _batches(in_order):
             loaded |= reader.load(batch)
@@ -79,7 +105,7 @@ def _staged_together(
     """Load tensors to devices that copy in the background, from all files through the same buffers."""
     by_device: dict[str, tuple[DeviceMemory, list[Staged]]] = {}
     for reader, entries in groups.items():
-        found = reader.staged(entries) if isinstance(reader, TensorReader) else None
+        found = reader.staged(entries) if reads_staged(reader) else None
         if found is not None:
             by_device.setdefault(found[0].name, (found[0], []))[1].append(found[1])
     loads = [load for load in by_device.values() if are_worth_staging(load[1])]

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.arrays import DenseArrays, StreamedTensor, TensorToWrite, adapter_for, tensor_to_write
+from tensorkeep.arrays import DenseArrays, DeviceMemory, StreamedTensor, TensorToWrite, adapter_for, tensor_to_write
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
@@ -19,6 +19,7 @@ from tensorkeep.parallel import parallel_for_each
 from tensorkeep.tensors.indexing import Selection
 from tensorkeep.tensors.quantized._dequantize import DEQUANTIZED, dequantize
 from tensorkeep.tensors.readers import Planned, StoredTensor, TensorReader, neighbors
+from tensorkeep.tensors.to_device import Block, gathering_device
 from tensorkeep.transport import ByteRange
 
 Array = npt.NDArray[Any]
@@ -177,15 +178,32 @@ class DequantizedReader(msgspec.Struct, frozen=True):
 
     def read(self, name: str, entry: TensorEntry, selection: Selection) -> Any:
         """Read the blocks that hold a part of a tensor, and compute it."""
+        return self._given(selection.apply(self._block(name, entry, selection, _N_THREADS)))
+
+    def staged_block(self, name: str, entry: TensorEntry, selection: Selection) -> tuple[DeviceMemory, Block] | None:
+        """Return the device that can copy numbers by itself, and how to compute them; None otherwise."""
+        device = gathering_device(self.adapter, self.cast_to)
+        if device is None or not selection.keeps_order or self.quantized.in_numpy.is_checked:
+            return None
+
+        def read(index: tuple[int | slice, ...], into: memoryview) -> None:
+            part = selection.part(index)
+            numbers = self._block(name, entry, part, n_threads=1)  # other threads compute other pieces
+            bits = np.frombuffer(into, self.cast_to.bits_name).reshape(part.block_shape)
+            bits[...] = numbers.view(self.cast_to.bits_name)
+
+        path = self.quantized.source.name
+        return device, Block(path, self.cast_to, selection.block_shape, read)
+
+    def _block(self, name: str, entry: TensorEntry, selection: Selection, n_threads: int) -> Array:
+        """Compute the block of a selection."""
         blocks = _blocks_of(entry, selection)
         raw = self.quantized.in_numpy.read(name, raw_entry(entry), blocks)
-        rows = self._numbers(entry, raw).reshape(*blocks.block_shape[:-1], -1)
+        rows = self._numbers(entry, raw, n_threads).reshape(*blocks.block_shape[:-1], -1)
         last, n_before = selection.axes[-1], _n_before(entry, selection)
         if isinstance(last, range):
-            block = rows[..., last.start - n_before : last.stop - n_before : last.step]
-        else:
-            block = rows[..., last - n_before]
-        return self._given(selection.apply(block))
+            return rows[..., last.start - n_before : last.stop - n_before : last.step]
+        return rows[..., last - n_before]
 
     def plan(self, entry: TensorEntry, selection: Selection) -> Planned:
         """Return which blocks reading a part of a tensor would read."""
@@ -234,7 +252,7 @@ class DequantizedReader(msgspec.Struct, frozen=True):
         n_before = first * type_.n_per_block
         return self._numbers(entry, raw)[start - n_before : stop - n_before]
 
-    def _numbers(self, entry: TensorEntry, raw: Array) -> Array:
+    def _numbers(self, entry: TensorEntry, raw: Array, n_threads: int = _N_THREADS) -> Array:
         """Compute the numbers of whole blocks, in pieces by several threads."""
         type_, numpy = _type_of(entry), adapter_for("numpy")
         raw = raw.reshape(-1)
@@ -246,7 +264,7 @@ class DequantizedReader(msgspec.Struct, frozen=True):
             numbers = dequantize(type_.name, raw[type_.row_nbytes(start) : type_.row_nbytes(stop)])
             elements[start:stop] = numpy.cast(numbers, self.cast_to).view(elements.dtype)
 
-        parallel_for_each(range(0, n_elements, _PIECE_LENGTH), compute, n_threads=_N_THREADS)
+        parallel_for_each(range(0, n_elements, _PIECE_LENGTH), compute, n_threads=n_threads)
         numbers: Array = numpy.from_elements(elements, self.cast_to)
         return numbers
 

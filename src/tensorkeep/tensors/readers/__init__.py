@@ -18,7 +18,9 @@ from tensorkeep.tensors.readers._base import (
     Planned,
     Reader,
     StoredTensor,
+    gathers,
     reads_blocks,
+    reads_staged,
     stored_pieces,
 )
 from tensorkeep.tensors.readers._blocks import put_block, take_block
@@ -47,11 +49,13 @@ __all__ = [
     "StridedReader",
     "TensorReader",
     "cast_target",
+    "gathers",
     "key_of",
     "neighbors",
     "plan_reads",
     "put_block",
     "reads_blocks",
+    "reads_staged",
     "stored_pieces",
     "take_block",
 ]

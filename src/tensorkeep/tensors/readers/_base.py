@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, TypeGuard
 
-from tensorkeep.arrays import DenseArrays, Extent, TensorToWrite
+from tensorkeep.arrays import DenseArrays, DeviceMemory, Extent, TensorToWrite
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import BY_NAME, DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError
 from tensorkeep.limits import PACK_NBYTES
 from tensorkeep.tensors.indexing import Selection, c_strides
+from tensorkeep.tensors.to_device import Block, Staged
 from tensorkeep.transport import ByteRange, ByteSource
 
 RUN_LENGTH = PACK_NBYTES // 4
@@ -83,6 +84,30 @@ class BlockReader(Reader, Protocol):
 
     def raw(self, entry: TensorEntry) -> tuple[TensorEntry, Reader]:
         """Return the entry of the blocks as rows of bytes, and their reader."""
+
+
+class StagedReader(Reader, Protocol):
+    """A reader of tensors that a device can copy by itself."""
+
+    def staged(self, entries: Mapping[str, TensorEntry]) -> tuple[DeviceMemory, Staged] | None:
+        """Return the device, and what to load; None to load tensors in another way."""
+
+
+def reads_staged(reader: Reader) -> TypeGuard[StagedReader]:
+    """Whether a reader is a `StagedReader`."""
+    return hasattr(reader, "staged")
+
+
+class GatheringReader(Reader, Protocol):
+    """A reader of parts that are gathered, or computed, in the buffers that a device copies from."""
+
+    def staged_block(self, name: str, entry: TensorEntry, selection: Selection) -> tuple[DeviceMemory, Block] | None:
+        """Return the device, and how to read a part; None to read it in another way."""
+
+
+def gathers(reader: Reader) -> TypeGuard[GatheringReader]:
+    """Whether a reader is a `GatheringReader`."""
+    return hasattr(reader, "staged_block")
 
 
 def reads_blocks(reader: Reader) -> TypeGuard[BlockReader]:

@@ -11,14 +11,15 @@ from typing import Any
 
 import msgspec
 
-from tensorkeep.arrays import DenseArrays, StreamedTensor, TensorToWrite, tensor_to_write
+from tensorkeep.arrays import DenseArrays, DeviceMemory, StreamedTensor, TensorToWrite, tensor_to_write
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import DType, find_dtype
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError
 from tensorkeep.tensors.indexing import Selection
 from tensorkeep.tensors.readers._base import Planned, Reader
-from tensorkeep.tensors.readers._contiguous import neighbors
+from tensorkeep.tensors.readers._contiguous import TensorReader, neighbors
+from tensorkeep.tensors.to_device import Staged
 
 _TARGETS = ("F8_E5M2", "F8_E4M3", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F16", "BF16", "F32", "F64")
 
@@ -80,6 +81,14 @@ class CastReader(msgspec.Struct, frozen=True):
     def run_length(self, entry: TensorEntry) -> int:
         """Return how many elements each `read_run` should read."""
         return self.stored.run_length(entry)
+
+    def staged(self, entries: Mapping[str, TensorEntry]) -> tuple[DeviceMemory, Staged] | None:
+        """Return the device that copies and converts by itself, and what to load; None to do it in another way."""
+        found = self.stored.staged(entries) if isinstance(self.stored, TensorReader) else None
+        dtypes: set[Any] = {entry.known_dtype for entry in entries.values()}
+        if found is None or not all(found[0].converts(dtype, self.cast_to) for dtype in dtypes):
+            return None
+        return found[0], msgspec.structs.replace(found[1], cast_to=self.cast_to)
 
     def load(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
         """Read whole tensors, a few at a time, so that little more than the result is in memory."""

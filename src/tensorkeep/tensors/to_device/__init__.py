@@ -25,6 +25,7 @@ from tensorkeep.tensors.to_device._load import (
     are_worth_staging,
     can_stage,
     device_memory_of,
+    gathering_device,
     load_staged,
 )
 from tensorkeep.tensors.to_device._options import MIN_HOST_BUDGET, StagingOptions, staging, staging_options
@@ -49,6 +50,7 @@ __all__ = [
     "fill_blocks",
     "fill_each_device",
     "fill_targets",
+    "gathering_device",
     "load_blocks",
     "load_staged",
     "plan_tasks",

@@ -50,12 +50,12 @@ BlockLoad: TypeAlias = tuple[DeviceMemory, Sequence[tuple[Target, Block]]]
 """A device, and the tensors there that are filled."""
 
 
-def load_blocks(device: DeviceMemory, blocks: Sequence[Block]) -> list[Any]:
+def load_blocks(device: DeviceMemory, blocks: Sequence[Block], report: Report | None = None) -> list[Any]:
     """Load parts as new tensors; a LimitError, before anything is read, if they do not fit."""
     require_room(device, sum(block.nbytes for block in blocks), blocks[0].path)
     entries = [TensorEntry(block.dtype.name, block.shape, (0, block.nbytes)) for block in blocks]
     targets = device.allocate(entries)
-    fill_blocks([(device, list(zip(targets, blocks, strict=True)))])
+    fill_blocks([(device, list(zip(targets, blocks, strict=True)))], report)
     return [target.tensor for target in targets]
 
 

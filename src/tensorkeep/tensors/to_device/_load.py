@@ -31,16 +31,30 @@ class Staged(msgspec.Struct, frozen=True, eq=False):
         source: Has their bytes.
         data_start: The byte of the source from which the entries count.
         entries: The tensors, by name.
+        cast_to: The dtype of the tensors on the device, which converts them; None for the one of their entries.
     """
 
     source: ByteSource
     data_start: int
     entries: Mapping[str, TensorEntry]
+    cast_to: DType | None = None
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tensors."""
-        return sum(entry.nbytes for entry in self.entries.values())
+        """Bytes of all tensors on the device."""
+        return sum(entry.nbytes for entry in self.new())
+
+    def new(self) -> Iterator[TensorEntry]:
+        """Describe the tensors on the device; their places in the source mean nothing if they are cast."""
+        dtype = self.cast_to
+        for entry in self.entries.values():
+            yield (
+                entry
+                if dtype is None
+                else msgspec.structs.replace(
+                    entry, dtype=dtype.name, data_offsets=(0, dtype.nbytes(entry.n_elements))
+                )
+            )
 
 
 DeviceLoad: TypeAlias = tuple[DeviceMemory, Sequence[Staged]]
@@ -55,6 +69,12 @@ def device_memory_of(adapter: DenseArrays) -> DeviceMemory | None:
     if adapter.is_on_host or not has_device_memory(adapter):
         return None
     return adapter.device_memory()
+
+
+def gathering_device(adapter: DenseArrays, dtype: DType) -> DeviceMemory | None:
+    """Return the memory that parts of tensors of a dtype pass on to; None if they are not gathered on the way."""
+    device = device_memory_of(adapter)
+    return device if device is not None and not dtype.is_packed and adapter.has_dtype(dtype) else None
 
 
 def are_worth_staging(groups: Iterable[Staged]) -> bool:
@@ -100,12 +120,15 @@ class _Tensors:
 
     def __init__(self, load: DeviceLoad, options: StagingOptions) -> None:
         self._device, self._groups = load
-        self._entries = [entry for group in self._groups for entry in group.entries.values()]
+        self._entries = [entry for group in self._groups for entry in group.new()]
         tasks = plan_tasks(_parts_of(self._groups), buffer_nbytes_of(options))
         self._together: list[Together] = []
-        if not options.own:
+        is_cast = any(group.cast_to is not None for group in self._groups)
+        if not (options.own or is_cast):
             tasks, self._together = packed_together(tasks, len(self._entries))
         self._targets = _allocated(self._device, self._entries, self._together)
+        if is_cast:
+            self._targets = _stored_as(self._targets, self._groups)
         self.filling = Filling(self._device, self._targets, tasks, options)
 
     def by_name(self) -> _Loaded:
@@ -140,3 +163,11 @@ def _allocated(
     own = {number: entry for number, entry in enumerate(entries) if number not in parts}
     wholes = {each.target: TensorEntry("U8", (each.nbytes,), (0, each.nbytes)) for each in together}
     return dict(zip([*own, *wholes], device.allocate([*own.values(), *wholes.values()]), strict=True))
+
+
+def _stored_as(targets: Mapping[int, Target], groups: Iterable[Staged]) -> dict[int, Target]:
+    """Return targets that are filled with bytes of the dtypes that tensors have in their sources."""
+    dtypes: Any = (entry.known_dtype for group in groups for entry in group.entries.values())
+    return {
+        number: Target(target.tensor, dtype) for (number, target), dtype in zip(targets.items(), dtypes, strict=True)
+    }

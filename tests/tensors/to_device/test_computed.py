@@ -1,0 +1,155 @@
+"""Tensors that are converted, or computed, on their way to a device: the CPU, by another name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+
+import tensorkeep
+from tensorkeep.arrays.torch import _device_memory
+from tensorkeep.quantized import dequantize
+from tests.support.tensors.late_device import CpuStreams
+
+DEVICE = "cpu:0"
+
+FLOATS = [
+    *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
+    *(torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz),
+]
+TARGETS = ["f64", "f32", "f16", "bf16", "f8_e4m3", "f8_e5m2", "f8_e4m3fnuz", "f8_e5m2fnuz"]
+
+
+@pytest.fixture(autouse=True)
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """Return the bytes of the transfers of each load that is staged."""
+    monkeypatch.setitem(_device_memory.STREAMS, "cpu", CpuStreams)
+    found: list[list[int]] = []
+    start, fill = _device_memory.TorchDeviceMemory.start, _device_memory.TorchCopies.fill
+
+    def started(self: Any, targets: Any, buffer_nbytes: int) -> Any:
+        found.append([])
+        return start(self, targets, buffer_nbytes)
+
+    def filled(self: Any, buffer: Any, moves: Any) -> Any:
+        found[-1].append(sum(move.stop - move.start for move in moves))
+        return fill(self, buffer, moves)
+
+    monkeypatch.setattr(_device_memory.TorchDeviceMemory, "start", started)
+    monkeypatch.setattr(_device_memory.TorchCopies, "fill", filled)
+    return found
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.reshape(-1).view(torch.uint8)
+
+
+@pytest.fixture(scope="module")
+def floats(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Numbers of all dtypes, with those that a rounding or an overflow changes."""
+    path = tmp_path_factory.mktemp("floats") / "x.safetensors"
+    torch.manual_seed(4)
+    values = torch.randn(20_000, dtype=torch.float64) * torch.logspace(-9, 9, 20_000, dtype=torch.float64)
+    values[:4] = torch.tensor([float("nan"), float("inf"), -float("inf"), -0.0])
+    state = {f"{dtype} {n}": values[n:].to(dtype, copy=True) for dtype in FLOATS for n in (0, 1)}
+    state["count"] = torch.arange(200_000)
+    tensorkeep.torch.save_file(state, path)
+    return path
+
+
+@pytest.mark.parametrize(("dtype", "own"), [*((dtype, True) for dtype in TARGETS), ("f32", False)])
+def test_casts_give_the_same_numbers_as_on_the_cpu(
+    floats: Path, loads: list[list[int]], dtype: str, own: bool
+) -> None:
+    with tensorkeep.open(floats, framework="torch") as opened:
+        expected = opened.cast(dtype).load()
+    with tensorkeep.open(floats, framework="torch", device=DEVICE) as opened, tensorkeep.staging(own=own):
+        found = opened.cast(dtype).load()
+
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert found[name].dtype == tensor.dtype, name
+        assert found[name].shape == tensor.shape, name
+        nan = tensor.isnan() if tensor.is_floating_point() else None
+        assert nan is None or found[name].isnan().equal(nan), name
+        both = (tensor.float(), found[name].float()) if nan is not None else (tensor, found[name])
+        assert torch.equal(*(each.nan_to_num(7) for each in both)), name
+    assert loads
+
+
+def test_a_cast_is_one_load_and_its_size_is_the_result(tmp_path: Path, loads: list[list[int]]) -> None:
+    saved = {str(n): torch.randn(1000, 1000) for n in range(3)}
+    tensorkeep.torch.save_file(saved, tmp_path / "x.safetensors")
+    nbytes = 3 * 10**6
+
+    with tensorkeep.open(tmp_path / "x.safetensors", framework="torch", device=DEVICE) as opened:
+        with tensorkeep.staging(device_budget=2 * nbytes):
+            loaded = opened.cast("bf16").load()
+        with tensorkeep.staging(device_budget=2 * nbytes - 1), pytest.raises(tensorkeep.errors.LimitError):
+            opened.cast("bf16").load()
+
+    assert all(loaded[name].equal(tensor.bfloat16()) for name, tensor in saved.items())
+    assert [sum(transfers) for transfers in loads] == [4 * nbytes]
+
+
+def gguf_file(path: Path) -> Path:
+    writer = gguf.GGUFWriter(str(path), "llama")
+    numbers = np.random.default_rng(1).normal(size=(600, 4096)).astype(np.float32)
+    for type_ in (gguf.GGMLQuantizationType.Q8_0, gguf.GGMLQuantizationType.Q4_0):
+        writer.add_tensor(type_.name, gguf.quants.quantize(numbers, type_), raw_dtype=type_)
+    writer.add_tensor("plain", numbers[:300].astype(np.float16))
+    writer.add_tensor("small", numbers[0])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def fp8_directory(path: Path) -> Path:
+    torch.manual_seed(2)
+    weights = {f"layers.{n}.weight": torch.randn(1200, 1000).to(torch.float8_e4m3fn) for n in range(3)}
+    scales = {f"{name}_scale_inv": torch.rand(10, 8) for name in weights}
+    tensorkeep.save_checkpoint({**weights, **scales, "norm": torch.ones(5)}, path)
+    config = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+    (path / "config.json").write_text(json.dumps(config))
+    return path
+
+
+def test_numbers_of_quantized_tensors_are_computed_in_the_buffers(tmp_path: Path, loads: list[list[int]]) -> None:
+    for path, view in ((gguf_file(tmp_path / "x.gguf"), lambda opened: opened.dequantize()),
+                       (fp8_directory(tmp_path / "fp8"), dequantize)):  # fmt: skip
+        heard: list[tuple[int, int]] = []
+        with tensorkeep.open(path, framework="torch") as opened:
+            expected = view(opened).load()
+        with tensorkeep.open(path, framework="torch", device=DEVICE) as opened, tensorkeep.staging(host_budget=2**21):
+            loads.clear()
+            found = view(opened).load(progress=lambda *so_far, heard=heard: heard.append(so_far))
+            large = next(name for name, tensor in expected.items() if tensor.nbytes > 2**21)
+            columns = view(opened).load_parts({large: (..., slice(100, 700))})[large]
+
+        assert {name: tensor.dtype for name, tensor in found.items()} == {
+            name: tensor.dtype for name, tensor in expected.items()
+        }
+        assert all(bits(found[name]).equal(bits(tensor)) for name, tensor in expected.items())
+        assert columns.equal(expected[large][..., 100:700])
+        assert sum(map(sum, loads)) > sum(tensor.nbytes for tensor in expected.values() if tensor.nbytes > 2**20)
+        assert heard[-1][0] == heard[-1][1]
+        assert heard == sorted(heard)
+
+
+def test_parts_that_are_checked_are_read_at_once(tmp_path: Path, loads: list[list[int]]) -> None:
+    """Each piece of a part might take all bytes of the tensor to check it."""
+    saved = torch.randn(2000, 1000)
+    tensorkeep.save({"x": saved}, tmp_path / "x.safetensors")
+
+    with tensorkeep.open(tmp_path / "x.safetensors", framework="torch", device=DEVICE, verify=True) as opened:
+        assert opened["x"][:, :900].equal(saved[:, :900])
+        assert not loads
+        assert opened.load()["x"].equal(saved)
+        assert loads
