@@ -12,11 +12,12 @@ import json
 import os
 import platform
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -31,6 +32,7 @@ import tensorkeep
 _RESULTS: Final = Path(__file__).with_name("gpu.json")
 _SMALL_NBYTES: Final = 2048
 _READ_NBYTES: Final = 2**24
+_N_LARGE: Final = 300
 
 
 def _load(path: Path, device: str) -> Any:
@@ -73,6 +75,21 @@ def _load_with_safetensors(path: Path, device: str) -> Any:
     return load_file(path, device=device)
 
 
+def _prefetch_with_safetensors(path: Path, device: str) -> Any:
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt", device=device) as file, file.prefetch() as loader:
+        return dict(loader)
+
+
+def _stream_with_runai(path: Path, device: str) -> Any:
+    from runai_model_streamer import SafetensorsStreamer
+
+    with SafetensorsStreamer() as streamer:
+        streamer.stream_file(str(path), device=device)
+        return {name: tensor.to(device) for name, tensor in streamer.get_tensors()}
+
+
 def _load_pickle(path: Path, device: str) -> Any:
     return tensorkeep.load(path, framework="torch", device=device)
 
@@ -98,7 +115,7 @@ def _columns_with_safetensors(path: Path, device: str) -> Any:
 def _pinned_copies(path: Path, device: str) -> Any:
     """Copy as many bytes from two pinned buffers, and read nothing."""
     into = torch.empty(path.stat().st_size, dtype=torch.uint8, device=device)
-    buffers = [torch.empty(_READ_NBYTES, dtype=torch.uint8, pin_memory=device != "cpu") for _ in range(2)]
+    buffers = [torch.empty(_READ_NBYTES, dtype=torch.uint8, pin_memory=_is_gpu(device)) for _ in range(2)]
     for n, start in enumerate(range(0, len(into), _READ_NBYTES)):
         part = into[start : start + _READ_NBYTES]
         part.copy_(buffers[n % 2][: len(part)], non_blocking=True)
@@ -162,7 +179,7 @@ def _timed_save(path: Path, device: str, save: Callable[[Any, Path], Any]) -> An
 def _copies_to_host(path: Path, device: str) -> Any:
     """Copy the tensors to pinned memory, and write nothing."""
     state = tensorkeep.torch.load_file(path, device=device)
-    buffer = torch.empty(_READ_NBYTES, dtype=torch.uint8, pin_memory=device != "cpu")
+    buffer = torch.empty(_READ_NBYTES, dtype=torch.uint8, pin_memory=_is_gpu(device))
     _synchronize(device)
     started = time.perf_counter()
     for tensor in state.values():
@@ -181,8 +198,10 @@ CONTENDERS: Final[dict[str, Callable[[Path, str], Any]]] = {
     "tensorkeep, cold": _load_cold(_load),
     "safetensors": _load_with_safetensors,
     "safetensors, cold": _load_cold(_load_with_safetensors),
+    "safetensors 0.9, prefetch": _prefetch_with_safetensors,
     "fastsafetensors": _load_by("fastsafetensors"),
     "InstantTensor": _load_by("instanttensor"),
+    "Run:ai": _stream_with_runai,
     "tensorkeep, pickle": _load_pickle,
     "torch.load": _load_pickle_with_torch,
     "tensorkeep, columns": _columns,
@@ -196,9 +215,12 @@ CONTENDERS: Final[dict[str, Callable[[Path, str], Any]]] = {
     "limit: copies to the host": _copies_to_host,
 }
 _LOADS: Final = (
-    *("tensorkeep", "tensorkeep, verified", "safetensors", "fastsafetensors", "InstantTensor"),
-    *("limit: pinned copies", "limit: reads"),
+    *("tensorkeep", "tensorkeep, verified", "safetensors", "safetensors 0.9, prefetch"),
+    *("fastsafetensors", "InstantTensor", "Run:ai", "limit: pinned copies", "limit: reads"),
 )
+_OF_NEXT: Final = ("safetensors 0.9, prefetch",)
+"""Contenders that need safetensors 0.9, which is installed elsewhere."""
+
 _SNAPSHOTS: Final = ("tensorkeep, snapshot on the host", "tensorkeep, snapshot on the device")
 
 CASES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
@@ -217,14 +239,18 @@ CASES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 """Each case: its file, and who takes part."""
 
 
+def _is_gpu(device: str) -> bool:
+    return torch.device(device).type == "cuda"
+
+
 def _synchronize(device: str) -> None:
-    if device != "cpu":
+    if _is_gpu(device):
         torch.cuda.synchronize(device)
 
 
 def _measure(contender: str, path: Path, device: str) -> dict[str, float]:
     """Run a contender once, after a small load that starts the device; return seconds and bytes."""
-    on_gpu = device != "cpu"
+    on_gpu = _is_gpu(device)
     torch.empty(1, device=device)
     _load(path.with_name("warm.safetensors"), device)
     _synchronize(device)
@@ -252,41 +278,42 @@ def _private_nbytes() -> int:
     return 0
 
 
-def _make_files(folder: Path, tmpfs: Path, nbytes: int, n_small: int) -> dict[str, Path]:
-    """Write the files that are loaded, and return where they are."""
-    names = ("warm.safetensors", "small.safetensors", "large.safetensors", "large.pt")
-    paths = {name: folder / name for name in names} | {"tmpfs.safetensors": tmpfs / "tmpfs.safetensors"}
-    n_large = 300
-    rows = max(1, nbytes // n_large // (2 * 4096))
-    one = torch.randn(rows, 4096).bfloat16()
-    large = {f"layers.{n}.weight": one.clone() for n in range(n_large)}
-    small = {f"layers.{n}.scale": torch.randn(_SMALL_NBYTES // 2).bfloat16() for n in range(n_small)}
-    tensorkeep.torch.save_file({"x": torch.randn(2**20)}, paths["warm.safetensors"])
-    tensorkeep.torch.save_file({"x": torch.randn(2**20)}, tmpfs / "warm.safetensors")
-    tensorkeep.torch.save_file(small, paths["small.safetensors"])
-    tensorkeep.save(large, paths["large.safetensors"])
-    tensorkeep.save(large, paths["tmpfs.safetensors"])
-    torch.save(large, paths["large.pt"])
-    return paths
+def _make(path: Path, nbytes: int, n_small: int) -> None:
+    """Write a file that is loaded; its name says what is in it."""
+    if path.name == "warm.safetensors":
+        tensorkeep.torch.save_file({"x": torch.randn(2**20)}, path)
+        return
+    if path.name == "small.safetensors":
+        small = {f"layers.{n}.scale": torch.randn(_SMALL_NBYTES // 2).bfloat16() for n in range(n_small)}
+        tensorkeep.torch.save_file(small, path)
+        return
+    one = torch.randn(max(1, nbytes // _N_LARGE // (2 * 4096)), 4096).bfloat16()
+    large = {f"layers.{n}.weight": one.clone() for n in range(_N_LARGE)}
+    if path.suffix == ".pt":
+        torch.save(large, path)
+    else:
+        tensorkeep.save(large, path)
 
 
 def _rounds(case: str, path: Path, contenders: tuple[str, ...], options: argparse.Namespace) -> dict[str, Any]:
     """Let the contenders of a case run in turns, each time in a fresh process."""
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in contenders}
     for number in range(options.rounds):
-        for name in contenders if number % 2 == 0 else reversed(contenders):
+        for name in list(runs) if number % 2 == 0 else reversed(list(runs)):
             command = [sys.executable, "-m", "benchmarks.gpu", "--device", options.device, "--run", name, str(path)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+            paths = [*([str(options.next)] if name in _OF_NEXT else []), os.environ.get("PYTHONPATH", "")]
+            environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
             if done.returncode:
-                print(f"{case}: {name} failed\n{done.stderr[-2000:]}", file=sys.stderr)
+                print(f"{case}: no {name}: {done.stderr.strip()[-1000:]}", file=sys.stderr)
+                del runs[name]
                 continue
             runs[name].append(json.loads(done.stdout))
     found: dict[str, Any] = {}
     for name, measured in runs.items():
-        if measured:
-            found[name] = {key: statistics.median(run[key] for run in measured) for key in measured[0]}
-            speed = path.stat().st_size / found[name]["seconds"] / 1e9
-            print(f"{case:36} {name:28} {found[name]['seconds']:8.3f} s {speed:7.2f} GB/s", flush=True)
+        found[name] = {key: statistics.median(run[key] for run in measured) for key in measured[0]}
+        speed = path.stat().st_size / found[name]["seconds"] / 1e9
+        print(f"{case:36} {name:28} {found[name]['seconds']:8.3f} s {speed:7.2f} GB/s", flush=True)
     return found
 
 
@@ -297,14 +324,14 @@ def _machine(device: str) -> dict[str, str]:
         with suppress(PackageNotFoundError):
             versions.append(f"{name} {version(name)}")
     return {
-        "device": torch.cuda.get_device_name(device) if device != "cpu" else "CPU",
+        "device": torch.cuda.get_device_name(device) if _is_gpu(device) else "CPU",
         "host": f"{os.cpu_count()} cores, {os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
         "software": ", ".join([f"Python {platform.python_version()}", *versions]),
         "date": datetime.now(UTC).date().isoformat(),
     }
 
 
-def _arguments() -> argparse.Namespace:
+def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description="Measure loads to a GPU.")
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--folder", type=Path, default=Path("/tmp/tensorkeep-gpu"))
@@ -312,32 +339,51 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--nbytes", type=int, default=10 * 10**9, help="bytes of the large checkpoint")
     parser.add_argument("--tensors", type=int, default=20_000, help="small tensors")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="", help="cases whose names contain this; results of others are kept")
+    parser.add_argument("--keep", action="store_true", help="keep the files for another run")
+    parser.add_argument("--next", type=Path, default=Path("next"), help="packages of safetensors 0.9")
     parser.add_argument("--results", type=Path, default=_RESULTS)
     parser.add_argument("--run", nargs=2, metavar=("CONTENDER", "PATH"), help="print the figures of one contender")
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
-def _folders(options: argparse.Namespace) -> Iterator[Path]:
-    for folder in (options.folder, options.tmpfs):
-        folder.mkdir(parents=True, exist_ok=True)
-        yield folder
+def _measure_case(case: str, options: argparse.Namespace) -> dict[str, Any] | None:
+    """Return the figures of a case; None if there is no room for its file."""
+    name, contenders = CASES[case]
+    path = (options.tmpfs if name.startswith("tmpfs") else options.folder) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists() and shutil.disk_usage(path.parent).free < 3 * options.nbytes:  # a save is beside it
+        print(f"{case}: no room in {path.parent}", file=sys.stderr)
+        return None
+    for each in (path.with_name("warm.safetensors"), path):
+        if not each.exists():
+            _make(each, options.nbytes, options.tensors)
+    return {"nbytes": path.stat().st_size, "results": _rounds(case, path, contenders, options)}
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Measure everything, and write the results."""
-    options = _arguments()
+    options = _arguments(arguments)
     if options.run:
         print(json.dumps(_measure(options.run[0], Path(options.run[1]), options.device)))
         return
-    paths = _make_files(*_folders(options), options.nbytes, options.tensors)
-    cases = {
-        case: {"nbytes": paths[file].stat().st_size, "results": _rounds(case, paths[file], contenders, options)}
-        for case, (file, contenders) in CASES.items()
-    }
-    report = {"machine": _machine(options.device), "rounds": options.rounds, "cases": cases}
-    options.results.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    for path in [*paths.values(), options.tmpfs / "warm.safetensors"]:
-        path.unlink()
+    before = json.loads(options.results.read_text(encoding="utf-8")) if options.results.exists() else {}
+    report = {"machine": _machine(options.device), "rounds": options.rounds, "cases": before.get("cases", {})}
+    for case in CASES:
+        found = _measure_case(case, options) if options.only in case else None
+        if found is not None:
+            report["cases"][case] = found
+            options.results.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    if not options.keep:
+        _remove_files(options)
+
+
+def _remove_files(options: argparse.Namespace) -> None:
+    for folder in (options.folder, options.tmpfs):
+        for name in {"warm.safetensors", *(name for name, _ in CASES.values())}:
+            (folder / name).unlink(missing_ok=True)
+        with suppress(OSError):  # it has files of others
+            folder.rmdir()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,80 @@
+"""The measurements of `make gpu`, on the CPU: all of them run to the end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks import gpu
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks read Linux's page cache and /proc")
+
+MAY_BE_MISSING = {"safetensors 0.9, prefetch", "fastsafetensors", "InstantTensor", "Run:ai"}
+
+
+@pytest.fixture(autouse=True)
+def run_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the contenders in this process, which is quicker."""
+
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        out, err = StringIO(), StringIO()
+        assert command[:3] == [sys.executable, "-m", "benchmarks.gpu"]
+        with redirect_stdout(out), redirect_stderr(err):
+            try:
+                gpu.main(command[3:])
+            except Exception as error:
+                if command[command.index("--run") + 1] not in MAY_BE_MISSING:
+                    raise
+                return subprocess.CompletedProcess(command, 1, "", repr(error))
+        return subprocess.CompletedProcess(command, 0, out.getvalue(), "")
+
+    monkeypatch.setattr(gpu.subprocess, "run", run)
+
+
+def options(folder: Path, *more: str) -> list[str]:
+    folders = ("--folder", f"{folder}/disk", "--tmpfs", f"{folder}/memory", "--results", f"{folder}/gpu.json")
+    return ["--device", "cpu", "--nbytes", "3000000", "--tensors", "100", "--rounds", "2", *folders, *more]
+
+
+def test_everything_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gpu.main(options(tmp_path))
+
+    report = json.loads((tmp_path / "gpu.json").read_text())
+    assert report["machine"]["software"].startswith("Python 3")
+    assert list(report["cases"]) == list(gpu.CASES)
+    for case, (_, contenders) in gpu.CASES.items():
+        results = report["cases"][case]["results"]
+        assert set(contenders) - set(results) <= MAY_BE_MISSING
+        assert all(found["seconds"] > 0 for found in results.values())
+    assert f"torch {torch.__version__.split('+')[0]}" in report["machine"]["software"]
+    assert "GB/s" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["gpu.json"]
+
+
+def test_cases_can_be_measured_one_by_one(tmp_path: Path) -> None:
+    gpu.main(options(tmp_path, "--only", "columns", "--keep"))
+    (tmp_path / "disk" / "of others").touch()
+    gpu.main(options(tmp_path, "--only", "pickle"))
+
+    report = json.loads((tmp_path / "gpu.json").read_text())
+    assert set(report["cases"]) == {"a quarter of the columns", "a pickle"}
+    assert [path.name for path in (tmp_path / "disk").iterdir()] == ["of others"]
+
+
+def test_a_full_disk_leaves_out_what_needs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(gpu.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10**6}))
+
+    gpu.main(options(tmp_path, "--only", "columns"))
+
+    assert not (tmp_path / "gpu.json").exists()
+    assert "no room in" in capsys.readouterr().err
