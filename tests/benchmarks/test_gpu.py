@@ -1,8 +1,9 @@
-"""The measurements of `make gpu`, on the CPU: all of them run to the end."""
+"""`make gpu` without a GPU: its measurements run to the end on the CPU, and its tests on a stand-in."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -14,13 +15,14 @@ import pytest
 import torch
 
 from benchmarks import gpu
+from tests.support import ROOT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks read Linux's page cache and /proc")
 
 MAY_BE_MISSING = {"safetensors 0.9, prefetch", "fastsafetensors", "InstantTensor", "Run:ai"}
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def run_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the contenders in this process, which is quicker."""
 
@@ -44,7 +46,7 @@ def options(folder: Path, *more: str) -> list[str]:
     return ["--device", "cpu", "--nbytes", "3000000", "--tensors", "100", "--rounds", "2", *folders, *more]
 
 
-def test_everything_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_everything_is_measured(run_here: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gpu.main(options(tmp_path))
 
     report = json.loads((tmp_path / "gpu.json").read_text())
@@ -59,7 +61,7 @@ def test_everything_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert [path.name for path in tmp_path.iterdir()] == ["gpu.json"]
 
 
-def test_cases_can_be_measured_one_by_one(tmp_path: Path) -> None:
+def test_cases_can_be_measured_one_by_one(run_here: None, tmp_path: Path) -> None:
     gpu.main(options(tmp_path, "--only", "columns", "--keep"))
     (tmp_path / "disk" / "of others").touch()
     gpu.main(options(tmp_path, "--only", "pickle"))
@@ -78,3 +80,17 @@ def test_a_full_disk_leaves_out_what_needs_it(
 
     assert not (tmp_path / "gpu.json").exists()
     assert "no room in" in capsys.readouterr().err
+
+
+def test_the_tests_of_make_gpu_pass_on_a_stand_in(tmp_path: Path) -> None:
+    """So that they do not fail on a GPU for a reason that has nothing to do with it."""
+    options = ("-q", "-c", os.devnull, "--rootdir", ".", "--noconftest", "-p", "no:cacheprovider")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "tests/gpu", *options, f"--basetemp={tmp_path}/pytest"],
+        cwd=ROOT,
+        env=os.environ | {"TENSORKEEP_STAND_IN": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout
