@@ -305,7 +305,7 @@ def _rounds(case: str, path: Path, contenders: tuple[str, ...], options: argpars
             environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
             if done.returncode:
-                print(f"{case}: no {name}: {done.stderr.strip()[-1000:]}", file=sys.stderr)
+                print(f"{case}: no {name}: {done.stderr.strip().rpartition(chr(10))[2]}", file=sys.stderr)
                 del runs[name]
                 continue
             runs[name].append(json.loads(done.stdout))
@@ -313,7 +313,7 @@ def _rounds(case: str, path: Path, contenders: tuple[str, ...], options: argpars
     for name, measured in runs.items():
         found[name] = {key: statistics.median(run[key] for run in measured) for key in measured[0]}
         speed = path.stat().st_size / found[name]["seconds"] / 1e9
-        print(f"{case:36} {name:28} {found[name]['seconds']:8.3f} s {speed:7.2f} GB/s", flush=True)
+        print(f"{case:36} {name:34} {found[name]['seconds']:8.3f} s {speed:7.2f} GB/s", flush=True)
     return found
 
 
@@ -341,7 +341,7 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="", help="cases whose names contain this; results of others are kept")
     parser.add_argument("--keep", action="store_true", help="keep the files for another run")
-    parser.add_argument("--next", type=Path, default=Path("next"), help="packages of safetensors 0.9")
+    parser.add_argument("--next", type=Path, default=Path("wheels/next"), help="packages of safetensors 0.9")
     parser.add_argument("--results", type=Path, default=_RESULTS)
     parser.add_argument("--run", nargs=2, metavar=("CONTENDER", "PATH"), help="print the figures of one contender")
     return parser.parse_args(arguments)

@@ -41,10 +41,7 @@ def load_parts_together(parts: Mapping[str, tuple[LazyTensor, Any]]) -> dict[str
 def _gathered_together(
     parts: Mapping[str, tuple[LazyTensor, Any]], report: Callable[[int], None] | None = None
 ) -> dict[str, Any]:
-    """Read large parts to devices that copy in the background, all through the same buffers.
-
-    Bytes are reported as those of whole stored tensors.
-    """
+    """Read large parts to devices that copy in the background, all through the same buffers."""
     by_device: dict[str, tuple[DeviceMemory, dict[str, tuple[Block, Any]]]] = {}
     for name, (lazy, index) in parts.items():
         if gathers(lazy.reader):
