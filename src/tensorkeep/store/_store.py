@@ -116,9 +116,17 @@ class CheckpointStore(SavedSteps):
 
     def _number_of(self, deltas: bool | int) -> int:
         number = USUAL_PATCHES if deltas is True else int(deltas)
-        if number and not (self._place.can_link and self._SAVES_DELTAS):
+        if number and not self._place.can_link:
             raise UnsupportedError(
-                "steps are saved as deltas only by one process, and to a directory", path=self.root, found="deltas="
+                "steps in a bucket are not saved as deltas: each would need a copy of the whole step before it",
+                path=self.root,
+                found=f"deltas={deltas}",
+                hint="Leave it out: files that did not change are not sent. For updates of the weights alone, see"
+                " tensorkeep.patches.Publisher",
+            )
+        if number and not self._SAVES_DELTAS:
+            raise UnsupportedError(
+                "steps are saved as deltas only by one process", path=self.root, found=f"deltas={deltas}"
             )
         if not 0 <= number <= MAX_PATCHES:
             raise UnsupportedError(

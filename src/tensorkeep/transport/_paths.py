@@ -23,6 +23,12 @@ def is_remote(path: str) -> bool:
     return is_url(path)
 
 
+def is_in_store(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is a URL, and not one of a local file."""
+    text = os.fspath(path)
+    return is_remote(text) and not text.startswith("file://")
+
+
 def join(directory: str, name: str) -> str:
     """Join a name to a directory."""
     return RemotePath.of(directory).joined(name) if is_url(directory) else os.path.join(directory, name)

@@ -5,21 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import fsspec
 import pytest
 
 import tensorkeep
 from tensorkeep.errors import RefusedError, SourceMissingError, UnsupportedError
 from tensorkeep.store import DamagedStepWarning
 from tests.support.integrations.accelerate.runs import everything, make_run, same, train
+from tests.support.remote.s3_bucket import Bucket
+from tests.support.store.places import KeptAt, in_bucket
 
-pytestmark = pytest.mark.filterwarnings("ignore::tensorkeep.store.UnguardedStoreWarning")
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Bucket]:
+    with Bucket.served() as served:
+        yield served
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> Iterator[str]:
-    yield f"memory://{tmp_path.name}/run"
-    fsspec.filesystem("memory").store.clear()
+def at(tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> KeptAt:
+    for name, value in bucket.environment.items():
+        monkeypatch.setenv(name, value)
+    return in_bucket(tmp_path, bucket)
+
+
+@pytest.fixture
+def url(at: KeptAt) -> str:
+    """A plain URL, as in a user's program."""
+    return str(at.root)
 
 
 def test_a_run_continues_as_one_that_was_never_stopped(url: str) -> None:
@@ -38,7 +50,7 @@ def test_a_run_continues_as_one_that_was_never_stopped(url: str) -> None:
     assert tensorkeep.verify(url).is_whole
 
 
-def test_numbered_checkpoints_are_steps(url: str) -> None:
+def test_numbered_checkpoints_are_steps(url: str, at: KeptAt) -> None:
     run = make_run(0, project=url, total_limit=2)
     with pytest.raises(SourceMissingError, match="no checkpoint yet"):
         run.accelerator.load_state()
@@ -56,11 +68,10 @@ def test_numbered_checkpoints_are_steps(url: str) -> None:
     assert same(everything(other), expected)
     other.accelerator.save_state()
     assert kept.steps() == [2, 3]
-    files = fsspec.filesystem("memory")
-    shard = max(name for name in files.find(str(kept.path_of(3))) if name.endswith(".safetensors"))
-    content = bytearray(files.cat(shard))
+    shard = max(name for name in at.names() if "/step-00000003/" in name and name.endswith(".safetensors"))
+    content = bytearray(at.get(shard))
     content[-1] ^= 1
-    files.pipe(shard, bytes(content))
+    at.put(shard, bytes(content))
     last = make_run(6, project=url, total_limit=2)
     with pytest.warns(DamagedStepWarning):
         last.accelerator.load_state()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import fsspec
+import numpy as np
+import obstore.fsspec
 import pytest
 import torch
 
@@ -14,6 +17,7 @@ from tensorkeep.errors import SourceMissingError, UnsupportedError
 from tensorkeep.integrations.lightning import AsyncTensorkeepCheckpointIO, TensorkeepCheckpointIO
 from tensorkeep.torch import save_file
 from tests.support.integrations.lightning.runs import files, fit
+from tests.support.remote.s3_bucket import Bucket
 
 plugins = pytest.mark.parametrize("plugin", [TensorkeepCheckpointIO, AsyncTensorkeepCheckpointIO])
 
@@ -62,6 +66,27 @@ def test_a_run_in_a_bucket(tmp_path: Path, plugin: Any) -> None:
         assert tensorkeep.verify(f"{url}/last.ckpt").is_whole
     finally:
         files.store.clear()
+
+
+def test_a_run_in_a_bucket_of_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lightning itself looks at directories by fsspec, for which obstore has a file system."""
+    obstore.fsspec.register("s3")
+    try:
+        with Bucket.served() as bucket:
+            for name, value in bucket.environment.items():
+                monkeypatch.setenv(name, value)
+            ends = []
+            for place in ("s3://models/run", str(tmp_path)):
+                np.random.seed(0)
+                first = fit(place)
+                ends.append(fit(place, ckpt_path=f"{place}/last.ckpt", max_epochs=first.max_epochs + 1))
+
+            assert bucket.names("run") == {"epoch=2-step=18.ckpt", "last.ckpt"}
+            for one, other in zip(*(end.model.parameters() for end in ends), strict=True):
+                assert torch.equal(one, other)
+            assert tensorkeep.verify("s3://models/run/last.ckpt").is_whole
+    finally:
+        sys.modules["fsspec.registry"]._registry.pop("s3")
 
 
 def test_a_directory_is_removed(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import fsspec
 import numpy as np
 import pytest
 import torch
@@ -15,14 +14,27 @@ from tensorkeep.errors import SourceMissingError, UnsupportedError
 from tensorkeep.integrations.skorch import Checkpoint, LoadInitState, TrainEndCheckpoint, load_params
 from tensorkeep.store import DamagedStepWarning
 from tests.support.integrations.skorch.nets import X, Y, make_net, parts_of, same
+from tests.support.remote.s3_bucket import Bucket
+from tests.support.store.places import KeptAt, in_bucket
 
-pytestmark = pytest.mark.filterwarnings("ignore::tensorkeep.store.UnguardedStoreWarning")
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Bucket]:
+    with Bucket.served() as served:
+        yield served
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> Iterator[str]:
-    yield f"memory://{tmp_path.name}/run"
-    fsspec.filesystem("memory").store.clear()
+def at(tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> KeptAt:
+    for name, value in bucket.environment.items():
+        monkeypatch.setenv(name, value)
+    return in_bucket(tmp_path, bucket)
+
+
+@pytest.fixture
+def url(at: KeptAt) -> str:
+    """A plain URL, as in a user's program."""
+    return str(at.root)
 
 
 def fit(directory: str | Path, epochs: int, callback: type = Checkpoint) -> tuple[object, object]:
@@ -48,14 +60,12 @@ def test_a_net_continues_from_a_bucket_as_from_a_directory(url: str, tmp_path: P
     assert same(parts_of(loaded)["module"], parts_of(there)["module"])
 
 
-def test_the_last_epoch_is_damaged_and_the_one_before_it_continues(url: str) -> None:
+def test_the_last_epoch_is_damaged_and_the_one_before_it_continues(url: str, at: KeptAt) -> None:
     fit(url, 2)
-    files = fsspec.filesystem("memory")
-    step = tensorkeep.CheckpointStore(url).path_of(2)
-    shard = next(name for name in files.ls(str(step), detail=False) if name.endswith(".safetensors"))
-    content = bytearray(files.cat(shard))
+    shard = next(iter(at.shards(2)))
+    content = bytearray(at.get(shard))
     content[-1] ^= 1
-    files.pipe(shard, bytes(content))
+    at.put(shard, bytes(content))
 
     with pytest.warns(DamagedStepWarning):
         net, _ = fit(url, 1)

@@ -13,7 +13,7 @@ import tensorkeep
 from tests.support.jax.meshes import mesh_saves
 from tests.support.jax.meshes.jax_processes import Failed, JaxProcesses, Killed, shared
 from tests.support.remote.fault_server import FaultServer
-from tests.support.remote.s3_bucket import KEYS, Bucket
+from tests.support.remote.s3_bucket import Bucket
 from tests.support.soak import SEED, rounds
 
 N_KILLS = rounds(1, 30)
@@ -151,8 +151,7 @@ def test_a_server_sends_each_process_its_shards(two: JaxProcesses, tmp_path: Pat
 
 def test_all_save_to_a_bucket_and_each_loads_its_shards(two: JaxProcesses, alone: JaxProcesses) -> None:
     with Bucket.served() as bucket:
-        settings = {"AWS_ENDPOINT_URL": bucket.url, "AWS_ALLOW_HTTP": "true"}
-        settings |= {f"AWS_{name.upper()}": value for name, value in KEYS.items()}
+        settings = bucket.environment
         url = "s3://models/run/step"
         assert two.run(mesh_saves.save_and_load_in_bucket, url, settings, (4, 1), 3) == ["equal"] * 2
         assert alone.run(mesh_saves.save_and_load_in_bucket, url, settings, (1, 2), 5) == ["equal"]

@@ -43,6 +43,12 @@ class Bucket:
     def remote(self, *url: str, **options: Any) -> Any:
         return remote(*url, **{"endpoint": self.url, "pause_s": 0.001} | KEYS | options)
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables by which plain URLs lead to this server."""
+        keys = {f"AWS_{name.upper()}": value for name, value in KEYS.items()}
+        return {"AWS_ENDPOINT_URL": self.url, "AWS_ALLOW_HTTP": "true"} | keys
+
     def names(self, path: str) -> set[str]:
         found = self.client.list_objects_v2(Bucket="models", Prefix=f"{path}/").get("Contents", [])
         return {each["Key"].removeprefix(f"{path}/") for each in found}

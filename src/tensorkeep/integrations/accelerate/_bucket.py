@@ -18,7 +18,7 @@ from tensorkeep.integrations.accelerate._files import Process, Shared
 from tensorkeep.integrations.accelerate._naming import is_numbered
 from tensorkeep.state import Classes
 from tensorkeep.store import CheckpointStore
-from tensorkeep.transport import is_remote, join
+from tensorkeep.transport import is_in_store, join
 
 _PROCESSES: Final = "processes"
 _NUMBER: Final = "number"
@@ -43,7 +43,7 @@ def url_of(accelerator: Any, given: str | os.PathLike[str] | None, *, saves: boo
     numbers = is_numbered(accelerator) and (saves or given is None)
     place = accelerator.project_dir if numbers else given
     text = "" if place is None else os.fspath(place)
-    if not is_remote(text) or text.startswith("file://"):
+    if not is_in_store(text):
         return None
     return join(text, "checkpoints") if numbers else text
 

@@ -16,7 +16,7 @@ from tensorkeep.integrations.lightning._values import from_data
 from tensorkeep.kinds import LoadOptions
 from tensorkeep.kinds.pickles import pickle_file_of
 from tensorkeep.tensors import Prepared, Sealing, write_file, write_prepared
-from tensorkeep.transport import RemotePath, check_writable, is_remote, local_path, transaction
+from tensorkeep.transport import RemotePath, check_writable, is_in_store, is_remote, local_path, transaction
 
 _SLURM: Final = "hpc_ckpt_"
 """Part of the names of checkpoints that a Trainer saves when SLURM stops its job; a number follows."""
@@ -25,7 +25,7 @@ _SLURM: Final = "hpc_ckpt_"
 def located(path: str | os.PathLike[str]) -> str:
     """Return a local path, with `~` and `file://` resolved, or a URL."""
     text = os.fspath(path)
-    return RemotePath.of(text) if is_remote(text) and not text.startswith("file://") else local_path(text)
+    return RemotePath.of(text) if is_in_store(text) else local_path(text)
 
 
 def create_parent(path: str) -> None:

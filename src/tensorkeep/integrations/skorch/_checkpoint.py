@@ -28,10 +28,10 @@ from tensorkeep.integrations.skorch._names import (
 from tensorkeep.integrations.skorch._nets import restore_net, save_net, save_parts, wait_for_others
 from tensorkeep.integrations.skorch._parts import components
 from tensorkeep.integrations.skorch._sets import SavedNet, last_event, other_saves, read_set
-from tensorkeep.integrations.skorch._steps import is_bucket, located, read_step, save_step, store_at
+from tensorkeep.integrations.skorch._steps import located, read_step, save_step, store_at
 from tensorkeep.state import Classes, classes_by_name
 from tensorkeep.store import CheckpointStore
-from tensorkeep.transport import check_writable, sync_directory
+from tensorkeep.transport import check_writable, is_in_store, sync_directory
 
 
 class Checkpoint(skorch.callbacks.Checkpoint):
@@ -144,7 +144,7 @@ class Checkpoint(skorch.callbacks.Checkpoint):
             TransportError: If the directory cannot be created.
         """
         self._validate_filenames()
-        if is_bucket(self.dirname):
+        if is_in_store(self.dirname):
             check_writable(self._directory)
             return self
         directory = os.path.abspath(self._directory)
@@ -196,7 +196,7 @@ class Checkpoint(skorch.callbacks.Checkpoint):
             StateError: If a value in the net is not data.
             TransportError: If the files cannot be written. They are then as they were.
         """
-        if is_bucket(self.dirname):
+        if is_in_store(self.dirname):
             save_parts(net, {CHECKPOINT}, partial(save_step, self._store), saver=self)
             return
         targets = {part: _path(name, net, net.history, -1) for part, name in self.file_names(net).items()}
@@ -250,14 +250,14 @@ class Checkpoint(skorch.callbacks.Checkpoint):
             names = [name.shown for name in self.file_names(net).values() if isinstance(name, FileName)]
             raise SourceMissingError(
                 "nothing was saved there yet",
-                path=self._directory if is_bucket(self.dirname) else next(iter(names), None),
+                path=self._directory if is_in_store(self.dirname) else next(iter(names), None),
                 found=", ".join(self.other_saves()) or None,
             )
         return saved
 
     def other_saves(self) -> list[str]:
         """Return files of nets in this callback's directory that have other names than its own."""
-        is_local = self._directory and not is_bucket(self.dirname)
+        is_local = self._directory and not is_in_store(self.dirname)
         return other_saves(self._directory, self.fn_prefix) if is_local else []
 
     def read(self, net: Any, without: Collection[str] = (), classes: Classes = ()) -> SavedNet | None:
@@ -278,7 +278,7 @@ class Checkpoint(skorch.callbacks.Checkpoint):
         """
         wait_for_others(net)
         known = {**classes_by_name(self.classes), **classes_by_name(classes)}
-        if is_bucket(self.dirname):
+        if is_in_store(self.dirname):
             return read_step(self._store, without, known)
         names = {part: name for part, name in self.file_names(net).items() if part not in without}
         older = {

@@ -10,21 +10,15 @@ from tensorkeep.errors import StateDictMismatchError
 from tensorkeep.integrations.skorch._names import CHECKPOINT, HISTORY
 from tensorkeep.integrations.skorch._sets import SavedNet
 from tensorkeep.store import CheckpointStore
-from tensorkeep.transport import is_remote, join, local_path
+from tensorkeep.transport import is_in_store, join, local_path
 
 _MONITOR: Final = "valid_loss"
 """The metric by which a new store finds the best step; nets without validation have none."""
 
 
-def is_bucket(directory: str | os.PathLike[str]) -> bool:
-    """Say whether a directory is the URL of one in a store."""
-    text = os.fspath(directory)
-    return is_remote(text) and not text.startswith("file://")
-
-
 def located(directory: str | os.PathLike[str]) -> str:
     """Return a local path, with `~` and `file://` resolved, or a URL."""
-    return os.fspath(directory) if is_bucket(directory) else local_path(directory)
+    return os.fspath(directory) if is_in_store(directory) else local_path(directory)
 
 
 def store_at(directory: str | os.PathLike[str], prefix: str) -> CheckpointStore:

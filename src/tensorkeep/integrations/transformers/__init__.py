@@ -8,6 +8,7 @@
 - `_models`: models saved and loaded.
 - `_checkpoints`: the checkpoints of a Trainer: which are whole, which is the newest, which to remove.
 - `_states`: what a Trainer needs to resume besides the model.
+- `_buckets`: checkpoints in a bucket.
 - `_trainer`: the Trainer.
 """
 

@@ -13,10 +13,11 @@ from transformers.trainer_utils import sort_checkpoints
 
 from tensorkeep.checkpoint import open_checkpoint, verify, verify_folder
 from tensorkeep.errors import IntegrityError, SourceMissingError, TensorkeepError, as_transport_error
+from tensorkeep.integrations.transformers._buckets import BucketRun
 from tensorkeep.kinds import refuse
 from tensorkeep.kinds.folder import has_manifest
 from tensorkeep.store import DamagedCheckpointWarning, load_newest_whole
-from tensorkeep.transport import delete_moved_aside, local_path, move_aside, recover_directories
+from tensorkeep.transport import delete_moved_aside, is_in_store, local_path, move_aside, recover_directories
 
 _match_name = re.compile(r"checkpoint-(?P<step>[0-9]+)").fullmatch
 _STATE: Final = "trainer_state.json"
@@ -43,17 +44,20 @@ def get_last_checkpoint(folder: str | os.PathLike[str], *, verify: bool = True) 
     weights, optimizer and the like can be opened.
 
     Args:
-        folder: The output directory of the Trainer.
+        folder: The output directory of the Trainer, or its URL.
         verify: Whether to check every byte against its digest. Sizes, headers and small files are always checked.
 
     Returns:
-        The path of the whole checkpoint with the highest step, or None if there is none.
+        The path of the whole checkpoint with the highest step, in a bucket of the one saved last; None if there is
+        none.
 
     Raises:
         SourceMissingError: If the folder does not exist.
         TransportError: If it cannot be read.
     """
-    directory = local_path(folder, hint="Fetch the checkpoint first: tensorkeep.fetch")
+    if is_in_store(folder):
+        return BucketRun(os.fspath(folder)).newest(_warn_of_damage, verifies=verify)
+    directory = local_path(folder)
     found = load_newest_whole(
         lambda: _newest_first(directory), lambda path: check_whole(path, quick=not verify), _warn_of_damage
     )

@@ -18,7 +18,7 @@ from typing import Any, Final
 import torch
 
 from tensorkeep.checkpoint import load, open_checkpoint
-from tensorkeep.errors import StateDictMismatchError
+from tensorkeep.errors import SourceMissingError, StateDictMismatchError
 from tensorkeep.tensors import save
 from tensorkeep.training import capture, restore, rng_of
 
@@ -54,10 +54,16 @@ def _path(checkpoint: str, name: str) -> str:
     return os.path.join(checkpoint, _FOLDER, f"{name}.safetensors")
 
 
-def has_optimizer(checkpoint: str) -> bool:
-    """Say whether a checkpoint has the state of the optimizer, and not only the model."""
+def require_optimizer(checkpoint: str, path: str) -> None:
+    """Refuse a checkpoint, which came from `path`, that has only the model and not the state of the optimizer."""
     pickled = (os.path.join(checkpoint, name) for name in ("optimizer.pt", "scheduler.pt"))
-    return os.path.isfile(_path(checkpoint, _OPTIMIZER)) or all(map(os.path.isfile, pickled))
+    if not os.path.isfile(_path(checkpoint, _OPTIMIZER)) and not all(map(os.path.isfile, pickled)):
+        raise SourceMissingError(
+            "the checkpoint has only the model, so training cannot resume from it",
+            path=path,
+            expected="the state of the optimizer",
+            hint="It was saved with save_only_model=True. Load the model from it, and train from the start",
+        )
 
 
 def load_optimizer(checkpoint: str, optimizer: Any, scheduler: Any) -> None:

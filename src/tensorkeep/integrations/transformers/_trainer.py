@@ -2,7 +2,7 @@
 
 The Trainer of transformers decides when and what it saves. Its methods that would write or read pickles are
 overridden here. While it saves, it sees another output directory, which nothing else reads; afterwards that directory
-becomes `checkpoint-500`.
+becomes `checkpoint-500`, or a step in a bucket.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import torch
@@ -19,14 +20,16 @@ from accelerate.utils import DistributedType, broadcast_object_list, gather_obje
 
 from tensorkeep.checkpoint import save_folder
 from tensorkeep.errors import SourceMissingError, TensorkeepError, UnsupportedError, as_transport_error
+from tensorkeep.integrations.transformers._buckets import STATE, BucketRun, receiving
 from tensorkeep.integrations.transformers._checkpoints import check_whole, get_last_checkpoint, remove_old
 from tensorkeep.integrations.transformers._directory import changed_together, errors_of_libraries
 from tensorkeep.integrations.transformers._models import missing_weights, refuse_missing, stem_of
+from tensorkeep.integrations.transformers._remote import sent_together
 from tensorkeep.integrations.transformers._states import (
-    has_optimizer,
     load_optimizer,
     load_process,
     load_scaler,
+    require_optimizer,
     save_optimizer,
     save_processes,
     save_scaler,
@@ -34,11 +37,10 @@ from tensorkeep.integrations.transformers._states import (
 from tensorkeep.integrations.transformers._weights import SHARD_SIZE, weights_with_digests
 from tensorkeep.kinds.folder import has_manifest
 from tensorkeep.training import capture
-from tensorkeep.transport import local_path
+from tensorkeep.transport import is_in_store, join, local_path
 
 _PICKLED_ARGUMENTS: Final = "training_args.bin"
 _ARGUMENTS: Final = "training_args.json"
-_STATE: Final = "trainer_state.json"
 
 _LOSS: Final = {"_tr_loss", "_globalstep_last_logged", "_total_loss_scalar", "_initial_global_step"}
 """Attributes of the accumulated loss: what is not logged yet, what was, and since when.
@@ -76,6 +78,9 @@ class Trainer(transformers.Trainer):
 
     To add this to another Trainer, inherit from both, this one first: `class MyTrainer(Trainer, SFTTrainer)`.
 
+    The output directory may be a URL, such as `s3://bucket/run`. Its checkpoints are then the steps of a
+    `tensorkeep.CheckpointStore`, which are sent from a temporary directory, and received into one.
+
     It supports one process, or several that each have the whole model (DataParallel, DistributedDataParallel).
     """
 
@@ -86,16 +91,27 @@ class Trainer(transformers.Trainer):
     """While this process saves a checkpoint: the directory used in place of the output directory."""
 
     def __init__(self, model: Any = None, args: Any = None, *others: Any, **named: Any) -> None:
-        if args is not None:
-            local_path(args.output_dir)  # before a directory named `s3:` is created
-        super().__init__(model, args, *others, **named)
+        self._runs: dict[str, BucketRun] = {}
+        self._urls: dict[str, str] = {}
+        output_dir = None if args is None else args.output_dir
+        if output_dir is None or not is_in_store(output_dir):
+            super().__init__(model, args, *others, **named)
+            return
+        _refuse_to_push(args)
+        with TemporaryDirectory(prefix="tensorkeep-") as folder:
+            args.output_dir = folder  # else it would create a directory named `s3:`
+            try:
+                super().__init__(model, args, *others, **named)
+            finally:
+                args.output_dir = output_dir
+        self._run_in_bucket(None)
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Train, from the start or from a checkpoint.
 
         Args:
-            resume_from_checkpoint: The path of a checkpoint; or True for the newest whole one in the output
-                directory.
+            resume_from_checkpoint: The path or URL of a checkpoint; or True for the newest whole one in the output
+                directory, in a bucket the one saved last.
             *args: Passed to `transformers.Trainer.train`.
             **kwargs: Passed to `transformers.Trainer.train`.
 
@@ -111,9 +127,8 @@ class Trainer(transformers.Trainer):
             TransportError: If a checkpoint cannot be written or read.
         """
         self._refuse_sharded()
-        if resume_from_checkpoint:
-            resume_from_checkpoint = self._agreed(lambda: self._to_resume_from(resume_from_checkpoint))
-        return super().train(resume_from_checkpoint, *args, **kwargs)
+        with self._resumable(resume_from_checkpoint) as path:
+            return super().train(path, *args, **kwargs)
 
     def _refuse_sharded(self) -> None:
         kind, device = self.accelerator.distributed_type, self.args.device.type
@@ -139,25 +154,54 @@ class Trainer(transformers.Trainer):
             raise outcome[0]
         return outcome[0]
 
+    @contextmanager
+    def _resumable(self, wanted: Any) -> Iterator[Any]:
+        """Give the path of a checkpoint that is whole and has everything that is needed."""
+        if not wanted:
+            yield wanted
+        elif is_in_store(self.args.output_dir if wanted is True else wanted):
+            with self._received(None if wanted is True else wanted) as folder:
+                require_optimizer(folder, self._urls[folder])
+                yield folder
+        else:
+            yield self._agreed(lambda: self._to_resume_from(wanted))
+
     def _to_resume_from(self, wanted: Any) -> str:
-        """Return the path of a checkpoint that is whole and has everything that is needed."""
         if wanted is True:
             path = get_last_checkpoint(self.args.output_dir)
             if path is None:
                 raise SourceMissingError("there is no whole checkpoint", path=self.args.output_dir)
         else:
-            path = local_path(wanted, hint="Fetch the checkpoint first: tensorkeep.fetch")
+            path = local_path(wanted)
             check_whole(path)
-        if not has_optimizer(path):
-            raise SourceMissingError(
-                "the checkpoint has only the model, so training cannot resume from it",
-                path=path,
-                expected="the state of the optimizer",
-                hint="It was saved with save_only_model=True. Load the model from it, and train from the start",
-            )
+        require_optimizer(path, path)
         return path
 
+    @contextmanager
+    def _received(self, wanted: str | None) -> Iterator[str]:
+        """Give a directory of this node with the checkpoint at a URL, or with the newest one."""
+        source = self._run_in_bucket(None) if wanted is None else wanted
+        with receiving(source, self.args, self._agreed) as (folder, url):
+            self._urls[folder] = url
+            yield folder
+
+    def _run_in_bucket(self, trial: Any) -> BucketRun | None:
+        """Return what is at the output directory if that is a URL."""
+        root = self.args.output_dir
+        if not is_in_store(root):
+            return None
+        inner = str(super()._get_output_dir(trial)).removeprefix(str(root)).strip("/")
+        if inner not in self._runs:
+            metric, greater_is_better = self.args.metric_for_best_model, self.args.greater_is_better
+            url = join(root, inner) if inner else root
+            self._runs[inner] = BucketRun(url, metric, greater_is_better=greater_is_better)
+        return self._runs[inner]
+
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        run = self._run_in_bucket(trial)
+        if run is not None:
+            self._save_to_bucket(run, model, trial)
+            return
         path = os.path.join(self._get_output_dir(trial), f"checkpoint-{self.state.global_step}")
         if self.args.should_save:
             self._save_to_folder(path, model, trial)
@@ -175,14 +219,9 @@ class Trainer(transformers.Trainer):
         with as_transport_error("could not save the checkpoint", path):
             os.makedirs(os.path.dirname(path), exist_ok=True)
         with save_folder(path) as staging, errors_of_libraries(path):
-            best, self._staging = self.state.best_model_checkpoint, staging
-            try:
-                super()._save_checkpoint(model, trial)
-            finally:  # super() noted the staging directory as its output directory
-                self.state.best_model_checkpoint, self._staging = best, None
-            _move_up(os.path.join(staging, os.path.basename(path)), staging)
+            self._fill(staging, model, trial)
             self.state.best_model_checkpoint = self._best_beside(path)
-            self.state.save_to_json(os.path.join(staging, _STATE))
+            self.state.save_to_json(os.path.join(staging, STATE))
             if os.path.lexists(path) and not was_there:
                 raise UnsupportedError(
                     "something was written to the checkpoint while it was saved, and would be lost",
@@ -192,6 +231,27 @@ class Trainer(transformers.Trainer):
             saved = set(os.listdir(staging))
         if was_there and was_plain:
             _remove_plain(path, saved)
+
+    def _fill(self, staging: str, model: Any, trial: Any) -> None:
+        """Save a checkpoint to a directory that nothing reads from yet."""
+        best, self._staging = self.state.best_model_checkpoint, staging
+        try:
+            super()._save_checkpoint(model, trial)
+        finally:  # super() noted the staging directory as its output directory
+            self.state.best_model_checkpoint, self._staging = best, None
+        _move_up(os.path.join(staging, f"checkpoint-{self.state.global_step}"), staging)
+
+    def _save_to_bucket(self, run: BucketRun, model: Any, trial: Any) -> None:
+        if self.args.should_save:
+            with TemporaryDirectory(prefix="tensorkeep-") as staging, errors_of_libraries(run.url):
+                self._fill(staging, model, trial)
+                run.save(staging, self.state)
+        else:
+            super()._save_checkpoint(model, trial)
+        self.accelerator.wait_for_everyone()
+        self.state.best_model_checkpoint = run.best_of(self.state)
+        if self.args.should_save:
+            run.remove_old(self.state, self.args.save_total_limit)
 
     def _best_beside(self, path: str) -> str | None:
         """Return the path of the best checkpoint, which may be the one being saved."""
@@ -210,6 +270,9 @@ class Trainer(transformers.Trainer):
         directory = output_dir or self.args.output_dir
         if not self.args.should_save:
             super()._save(directory, state_dict)
+        elif is_in_store(directory):
+            with sent_together(directory, stem_of(self.model), sha256=False) as folder:
+                self._save_model(folder, state_dict)
         elif self._staging is not None and _is_within(directory, self._staging):
             os.makedirs(directory, exist_ok=True)
             self._save_model(directory, state_dict)
@@ -242,19 +305,28 @@ class Trainer(transformers.Trainer):
         if self.args.should_save:
             save_processes(output_dir, states)
 
+    @contextmanager
+    def _naming(self, checkpoint: str) -> Iterator[None]:
+        """Note on every error in the block which checkpoint was being loaded."""
+        try:
+            yield
+        except Exception as error:
+            error.add_note(f"This happened while a run was resumed from {self._urls.get(checkpoint, checkpoint)}")
+            raise
+
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        with _naming(resume_from_checkpoint):
+        with self._naming(resume_from_checkpoint):
             super()._load_from_checkpoint(resume_from_checkpoint, model)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is not None:
-            with _naming(checkpoint):
+            with self._naming(checkpoint):
                 load_optimizer(checkpoint, self.optimizer, self.lr_scheduler)
 
     def _load_scaler(self, checkpoint: str | None) -> None:
         scaler = getattr(self.accelerator, "scaler", None)
         if checkpoint is not None and scaler is not None:
-            with _naming(checkpoint):
+            with self._naming(checkpoint):
                 load_scaler(checkpoint, scaler)
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
@@ -266,9 +338,24 @@ class Trainer(transformers.Trainer):
             is_tensor = isinstance(own, torch.Tensor)
             setattr(self, name, torch.as_tensor(loss[name]).to(own, copy=True) if is_tensor else loss[name])
 
+    def _load_callback_state(self) -> None:
+        super()._load_callback_state()
+        run = self._run_in_bucket(None)
+        if run is not None:  # the Trainer has looked for a local directory
+            self.state.best_model_checkpoint = run.best_of(self.state)
+
     def _load_best_model(self) -> None:
-        self._agreed(lambda: check_whole(self.state.best_model_checkpoint))
-        super()._load_best_model()
+        best = self.state.best_model_checkpoint
+        if not is_in_store(best):
+            self._agreed(lambda: check_whole(best))
+            super()._load_best_model()
+            return
+        with self._received(best) as folder:
+            self.state.best_model_checkpoint = folder
+            try:
+                super()._load_best_model()
+            finally:
+                self.state.best_model_checkpoint = best
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         missing = missing_weights(self.model, load_result.missing_keys)
@@ -278,19 +365,18 @@ class Trainer(transformers.Trainer):
         super()._issue_warnings_after_load(load_result._replace(missing_keys=list(rest)))
 
 
-@contextmanager
-def _naming(checkpoint: str) -> Iterator[None]:
-    """Note on every error in the block which checkpoint was being loaded."""
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"This happened while a run was resumed from {checkpoint}")
-        raise
-
-
 def _left_out(model: Any) -> set[str]:
     """Return the names that a model does not save: if just these are missing, transformers ties its weights again."""
     return set(getattr(model, "_keys_to_ignore_on_save", None) or ())
+
+
+def _refuse_to_push(args: Any) -> None:
+    if args.push_to_hub:
+        raise UnsupportedError(
+            "push_to_hub needs a local output directory",
+            path=args.output_dir,
+            hint="Push when training is over: tensorkeep.push",
+        )
 
 
 def _on_cpu(value: Any) -> Any:

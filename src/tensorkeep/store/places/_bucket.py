@@ -140,7 +140,7 @@ class BucketPlace:
         record = read_record(index.metadata)
         if record is None or record.step != step:
             return self._with_problem(step, "foreign", str(foreign(path)))
-        problem = _wrong_size(index, seen)
+        problem = _wrong_size(index, seen, path)
         return Step(step, path, "damaged" if problem else "whole", record, problem)
 
     def _without_index(self, step: int, seen: ListedStep) -> Step:
@@ -258,14 +258,16 @@ def _record_in(text: bytes) -> StepRecord | None:
     return read_record(index.metadata) if index else None
 
 
-def _wrong_size(index: Index, seen: ListedStep) -> str | None:
+def _wrong_size(index: Index, seen: ListedStep, path: RemotePath) -> str | None:
     """Say which file is missing or has another size than the index says."""
     for name, shard in (index.shards or {}).items():
-        found = seen.objects.get(name)
-        if found is None:
+        listed = seen.objects.get(name)
+        try:
+            nbytes = listed.nbytes if listed else path.joined(name).version().nbytes  # a listing may lag behind
+        except SourceMissingError:
             return f"{name} is missing"
-        if found.nbytes != shard.nbytes:
-            return f"{name} has {found.nbytes:,} bytes, expected {shard.nbytes:,}"
+        if nbytes != shard.nbytes:
+            return f"{name} has {nbytes:,} bytes, expected {shard.nbytes:,}"
     return None
 
 

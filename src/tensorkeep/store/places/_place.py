@@ -20,7 +20,7 @@ from tensorkeep.kinds.safetensors import SavedDirectory
 from tensorkeep.store.places._bucket import BucketPlace
 from tensorkeep.store.places._directory import DirectoryPlace
 from tensorkeep.store.places._step import Examined, Identity, Step, StepFiles
-from tensorkeep.transport import is_directory, is_remote, local_path
+from tensorkeep.transport import is_directory, is_in_store, is_remote, local_path
 
 
 class Place(Protocol):
@@ -90,7 +90,7 @@ class Place(Protocol):
 def place_of(root: str | os.PathLike[str]) -> Place:
     """Return the place that a path names; nothing need be there yet."""
     path = os.fspath(root)
-    if is_remote(path) and not path.startswith("file://"):
+    if is_in_store(path):
         return BucketPlace(path)
     return DirectoryPlace(local_path(path))
 

@@ -29,6 +29,8 @@ _WRITE_RETRIES: Final = {"max_retries": 8, "retry_timeout": timedelta(seconds=18
 
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
 
+_VARIABLES: Final = ("AWS_", "GOOGLE_", "AZURE_")
+
 _known: Final[WeakValueDictionary[Any, RemoteStore]] = WeakValueDictionary()
 """Stores in use, by their arguments. The last object of a store closes its connections."""
 
@@ -46,12 +48,18 @@ def store_and_path(
         _refuse_marks(url)
         base, path = base_and_path(url)
         return _kept(
-            (base, _frozen(options), timeout_s, writes), lambda: _bucket(base, options, timeout_s, writes=writes)
+            (base, _frozen(options), timeout_s, writes, _environment()),
+            lambda: _bucket(base, options, timeout_s, writes=writes),
         ), path
     files = _file_system(url, options)
     if scheme == _HUB:
         return _kept((_HUB, id(files), timeout_s), lambda: HubStore(files, timeout_s)), _path_for_fsspec(url)
     return FsspecStore(files, scheme), _path_for_fsspec(url)
+
+
+def _environment() -> frozenset[tuple[str, str]]:
+    """Return the variables that say where a store is and who may use it: a long run may renew them."""
+    return frozenset(each for each in os.environ.items() if each[0].startswith(_VARIABLES))
 
 
 def _refuse_marks(url: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def trainer(directory: Path, cls: Any = Trainer, model: Any = None, callbacks: A
     """Return a Trainer of 20 steps, 8 of them to an epoch, which saves every 5."""
     transformers.set_seed(0)
     arguments = {
-        "output_dir": str(directory),
+        "output_dir": os.fspath(directory),
         "max_steps": 20,
         "save_steps": 5,
         "logging_steps": 2,
