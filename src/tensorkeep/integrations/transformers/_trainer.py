@@ -95,6 +95,7 @@ class Trainer(transformers.Trainer):
         self._urls: dict[str, str] = {}
         output_dir = None if args is None else args.output_dir
         if output_dir is None or not is_in_store(output_dir):
+            local_path(output_dir or "")  # before a directory named `s3:` is created
             super().__init__(model, args, *others, **named)
             return
         _refuse_to_push(args)

@@ -47,10 +47,8 @@ def store_and_path(
     if scheme in _BUCKETS:
         _refuse_marks(url)
         base, path = base_and_path(url)
-        return _kept(
-            (base, _frozen(options), timeout_s, writes, _environment()),
-            lambda: _bucket(base, options, timeout_s, writes=writes),
-        ), path
+        key = (base, _frozen(options), timeout_s, writes, _environment())
+        return _kept(key, lambda: _bucket(base, options, timeout_s, writes=writes)), path
     files = _file_system(url, options)
     if scheme == _HUB:
         return _kept((_HUB, id(files), timeout_s), lambda: HubStore(files, timeout_s)), _path_for_fsspec(url)
