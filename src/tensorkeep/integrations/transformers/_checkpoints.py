@@ -20,6 +20,10 @@ from tensorkeep.store import DamagedCheckpointWarning, load_newest_whole
 from tensorkeep.transport import delete_moved_aside, is_in_store, local_path, move_aside, recover_directories
 
 _match_name = re.compile(r"checkpoint-(?P<step>[0-9]+)").fullmatch
+_is_of_plain_trainer = re.compile(
+    r"(optimizer|scheduler|scaler)\.pt|rng_state.*\.pth|training_args\.bin"
+    r"|(pytorch_model|model|adapter_model)(-[0-9]{5}-of-[0-9]{5})?\.(bin|safetensors)(\.index\.json)?"
+).fullmatch
 _STATE: Final = "trainer_state.json"
 _N_LISTED: Final = 10
 """Checkpoints in a message."""
@@ -133,6 +137,14 @@ def _weights_in(path: str, names: list[str]) -> Iterator[str]:
     for name in names:
         inner = (os.path.join(path, name, file) for file in _WEIGHTS if file.startswith("adapter"))
         yield from list(filter(os.path.isfile, inner))[:1]
+
+
+def remove_plain(path: str, saved: set[str]) -> None:
+    """Remove files that `transformers.Trainer` saved for the same step: they would look like part of this save."""
+    with as_transport_error("could not remove the files of an older save", path):
+        for name in os.listdir(path):
+            if name not in saved and _is_of_plain_trainer(name):
+                os.unlink(os.path.join(path, name))
 
 
 def remove_old(saved: str, *, limit: int | None, best: str | None) -> None:

@@ -8,7 +8,6 @@ becomes `checkpoint-500`, or a step in a bucket.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from tempfile import TemporaryDirectory
@@ -21,7 +20,12 @@ from accelerate.utils import DistributedType, broadcast_object_list, gather_obje
 from tensorkeep.checkpoint import save_folder
 from tensorkeep.errors import SourceMissingError, TensorkeepError, UnsupportedError, as_transport_error
 from tensorkeep.integrations.transformers._buckets import STATE, BucketRun, receiving
-from tensorkeep.integrations.transformers._checkpoints import check_whole, get_last_checkpoint, remove_old
+from tensorkeep.integrations.transformers._checkpoints import (
+    check_whole,
+    get_last_checkpoint,
+    remove_old,
+    remove_plain,
+)
 from tensorkeep.integrations.transformers._directory import changed_together, errors_of_libraries
 from tensorkeep.integrations.transformers._models import missing_weights, refuse_missing, stem_of
 from tensorkeep.integrations.transformers._remote import sent_together
@@ -53,11 +57,6 @@ _DISTRIBUTED_TYPES: Final = (DistributedType.NO, DistributedType.MULTI_CPU, Dist
 
 _DEVICES: Final = ("cpu", "cuda", "mps")
 """Devices whose random generators are saved."""
-
-_is_of_plain_trainer = re.compile(
-    r"(optimizer|scheduler|scaler)\.pt|rng_state.*\.pth|training_args\.bin"
-    r"|(pytorch_model|model|adapter_model)(-[0-9]{5}-of-[0-9]{5})?\.(bin|safetensors)(\.index\.json)?"
-).fullmatch
 
 
 class Trainer(transformers.Trainer):
@@ -231,7 +230,7 @@ class Trainer(transformers.Trainer):
                 )
             saved = set(os.listdir(staging))
         if was_there and was_plain:
-            _remove_plain(path, saved)
+            remove_plain(path, saved)
 
     def _fill(self, staging: str, model: Any, trial: Any) -> None:
         """Save a checkpoint to a directory that nothing reads from yet."""
@@ -284,8 +283,12 @@ class Trainer(transformers.Trainer):
     def _save_model(self, folder: str, state_dict: dict[str, Any] | None) -> None:
         """Save the model and what belongs to it to a folder that nothing reads from yet."""
         model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
-        with weights_with_digests(model, folder, max_shard_size=self.max_shard_size) as state:
-            super()._save(folder, state if state_dict is None else state_dict)
+        output_dir, self.args.output_dir = self.args.output_dir, str(self.args.output_dir)  # it is pickled
+        try:
+            with weights_with_digests(model, folder, max_shard_size=self.max_shard_size) as state:
+                super()._save(folder, state if state_dict is None else state_dict)
+        finally:
+            self.args.output_dir = output_dir
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(folder, _PICKLED_ARGUMENTS))
         with open(os.path.join(folder, _ARGUMENTS), "w", encoding="utf-8") as file:
@@ -388,14 +391,6 @@ def _move_up(folder: str, target: str) -> None:
     for name in os.listdir(folder):
         os.rename(os.path.join(folder, name), os.path.join(target, name))
     os.rmdir(folder)
-
-
-def _remove_plain(path: str, saved: set[str]) -> None:
-    """Remove files that `transformers.Trainer` saved for the same step: they would look like part of this save."""
-    with as_transport_error("could not remove the files of an older save", path):
-        for name in os.listdir(path):
-            if name not in saved and _is_of_plain_trainer(name):
-                os.unlink(os.path.join(path, name))
 
 
 def _is_within(path: str, folder: str) -> bool:
