@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import time
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.distributed.checkpoint
 
 import tensorkeep
 from tensorkeep.encryption import Key
@@ -23,6 +25,7 @@ from tensorkeep.executors import run_in
 from tensorkeep.server import Server
 from tensorkeep.transport import HandedOver, open_source
 from tests.support.dask_cluster import cluster
+from tests.support.odd_executor import OddExecutor
 
 PLAN = {"layer.*": "rowwise"}
 
@@ -71,6 +74,37 @@ def test_everything_is_the_same_as_without_an_executor(pool: Executor, model: Pa
     both(lambda _, how: tensorkeep.scan(tmp_path, **how))
     both(lambda _, how: tensorkeep.check(model, data=True, **how))
     assert seen[-1][0] == seen[-1][1]
+
+
+def test_tasks_may_run_late_in_any_order_and_lose_their_results(model: Path, tmp_path: Path) -> None:
+    def run(work: Any) -> dict[str, int]:
+        executor = OddExecutor(lose=frozenset({0}))
+        work(tmp_path / "here", {})
+        work(tmp_path / "elsewhere", {"executor": executor})
+        assert files_of(tmp_path / "elsewhere") == files_of(tmp_path / "here")
+        shutil.rmtree(tmp_path / "here")
+        shutil.rmtree(tmp_path / "elsewhere")
+        assert executor.nbytes < 10_000
+        return dict(executor.tasks)
+
+    tensorkeep.reshard_for_ranks(model, tmp_path / "ranks", 2, plan=PLAN)
+    tensors = {name: torch.tensor(array) for name, array in tensorkeep.load(model).items()}
+    with warnings.catch_warnings(action="ignore"):
+        torch.distributed.checkpoint.save(tensors, checkpoint_id=tmp_path / "dcp", no_dist=True)
+
+    assert run(lambda out, how: tensorkeep.reshard(model, out, **how)) == {"CopyTask": 2}
+    made = run(lambda out, how: tensorkeep.reshard(model, out, cast="bf16", seed=1, rename=str.upper, **how))
+    assert made == {"SumTask": 5, "MakeTask": 1}
+    made = run(lambda out, how: tensorkeep.reshard(tmp_path / "ranks", out, **how))
+    assert made == {"SumTask": 3, "CopyTask": 1, "MakeTask": 1}
+    assert run(lambda out, how: tensorkeep.convert(tmp_path / "dcp", out, **how)) == {"MakeTask": 2, "SumTask": 1}
+    assert run(lambda out, how: tensorkeep.reshard_for_ranks(model, out, 2, plan=PLAN, **how)) == {"FillTask": 2}
+
+
+def test_a_result_that_is_always_lost_ends_the_work(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(TransportError, match=r"lost a worker.*the result was lost"):
+        tensorkeep.reshard(model, tmp_path / "out", executor=OddExecutor(lose=frozenset(range(3))))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
 
 
 def test_damage_is_found_wherever_it_is_summed(pool: Executor, model: Path, tmp_path: Path) -> None:

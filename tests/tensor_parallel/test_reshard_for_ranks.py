@@ -140,6 +140,10 @@ def test_tensors_that_cannot_be_divided_are_named(source: Path, tmp_path: Path) 
     for number in (0, -1, 2.0, True, 10**9):
         with pytest.raises(UnsupportedError, match="number of ranks"):
             tensorkeep.reshard_for_ranks(source, tmp_path / "out", number, plan=PLAN)  # type: ignore[arg-type]
+    with pytest.raises(RefusedError, match=r"`empty`.*there is nothing to divide"):
+        tensorkeep.reshard_for_ranks(source, tmp_path / "out", 2, plan={"empty": "colwise"})
+    with pytest.raises(TypeError, match="maps patterns to styles"):
+        tensorkeep.reshard_for_ranks(source, tmp_path / "out", 2, plan={"*": 2})  # type: ignore[dict-item]
     assert not (tmp_path / "out").exists()
 
 

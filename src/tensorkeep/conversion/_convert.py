@@ -40,6 +40,7 @@ from tensorkeep.formats.safetensors import (
     emit_state,
     parse_state,
 )
+from tensorkeep.kinds.origins import Origin, SourceToOpen, origins_of
 from tensorkeep.tensors import LazyTensors, Prepared, Renaming, Selector, TensorView, prepare
 from tensorkeep.texts import listed
 from tensorkeep.transport import join, split
@@ -265,6 +266,10 @@ def convert(
             describe = provenance_of("convert", sources.opened, given, target.directory, target.stem)
         wait_for_sums = files.enter_context(checks.summing())
         written: list[str] = []
+        origins: dict[str, Origin] = {}
+        if executor is not None and dequantize is None and not drop_unknown and limits == DEFAULT_LIMITS:
+            by_path = [(SourceToOpen.of(path, variant, engine), each) for path, each in sources.by_path]
+            origins = origins_of(new, wanted, by_path, seed)
 
         def finish(staged: Mapping[str, str]) -> None:
             written.extend([split(path)[1] for path in staged.values()] or [target.single])
@@ -285,6 +290,7 @@ def convert(
             durable=durable,
             progress=checks.part(),
             executor=executor,
+            origins=origins,
             before_commit=finish,
             describe=describe,
             encryption=Encryption.of(encrypt),

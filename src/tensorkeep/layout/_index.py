@@ -156,8 +156,9 @@ def emit_index(index: Index) -> bytes:
         metadata[_KEY] = msgspec.to_builtins(_Section(NO_DIGEST, index.shards, _VERSION, index.splits, index.state))
     document = {"metadata": metadata, "weight_map": index.weight_map}
     try:
-        text = json.dumps(document, indent=2, sort_keys=True, allow_nan=False).encode() + b"\n"
-    except (ValueError, RecursionError) as error:
+        compact = json.dumps(document, sort_keys=True, allow_nan=False)
+        text = msgspec.json.format(compact, indent=2).encode() + b"\n"  # faster than json's own
+    except (ValueError, RecursionError, msgspec.DecodeError) as error:
         raise IndexFileError(f"the metadata cannot be written as JSON: {error}") from None
     if len(text) > MAX_INDEX_NBYTES:
         raise LimitError(

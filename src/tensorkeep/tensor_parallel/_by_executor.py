@@ -4,40 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tensorkeep.checkpoint import Place, Progress, ReservedFiles, whole_checkpoint
+from tensorkeep.checkpoint import Place, Progress, ReservedFiles
 from tensorkeep.executors import batches_for_tasks, run_in, task_nbytes
 from tensorkeep.kinds import Opened
+from tensorkeep.kinds.origins import SourceToOpen
 from tensorkeep.parallel import ProgressMeter
 from tensorkeep.tensor_parallel._fill import Filled, PartToFill, TensorToFill, fill
-from tensorkeep.transport import Reserved, is_remote
+from tensorkeep.transport import Reserved
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
 _MOST_NBYTES: Final = 2**30
 """Most bytes of a task; each opens the checkpoint again."""
-
-
-class SourceToOpen(msgspec.Struct, frozen=True):
-    """A checkpoint as a worker opens it.
-
-    Attributes:
-        path: Its absolute path, or a URL with the options for reading it.
-        variant: Which checkpoint of a directory.
-    """
-
-    path: str
-    variant: str | None
-
-    @classmethod
-    def of(cls, path: str, variant: str | None) -> SourceToOpen:
-        """Return the value for a path or a URL."""
-        return cls(path if is_remote(path) else os.path.abspath(path), variant)
 
 
 class FillTask(msgspec.Struct, frozen=True):
@@ -94,8 +77,7 @@ def _renumbered(tensor: TensorToFill, numbers: Sequence[int]) -> TensorToFill:
 
 def fill_tensors(task: FillTask) -> list[Filled]:
     """Divide some tensors; that is all a worker does."""
-    with ExitStack() as files, ReservedFiles(task.files, os.getpid) as reserved:
-        opened = whole_checkpoint(task.source.path, task.source.variant, files)
+    with task.source.opened() as opened, ReservedFiles(task.files, os.getpid) as reserved:
         return [
             fill(opened[tensor.name], tensor, reserved, lambda _: None, digest)
             for tensor, digest in zip(task.tensors, task.digests, strict=True)

@@ -23,10 +23,11 @@ from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import DtypeError, LimitError, RefusedError, SourceMissingError, UnsupportedError
 from tensorkeep.fetching import MAX_COMPANION_NBYTES, USUAL_COMPANIONS, companions_among
 from tensorkeep.kinds import Opened
+from tensorkeep.kinds.origins import SourceToOpen
 from tensorkeep.layout import RANK_SET, parse_size, rank_directory
 from tensorkeep.parallel import ProgressMeter, batches_of, parallel_map
 from tensorkeep.quantized import Layouts, layouts
-from tensorkeep.tensor_parallel._by_executor import SourceToOpen, filling_by
+from tensorkeep.tensor_parallel._by_executor import filling_by
 from tensorkeep.tensor_parallel._divide import Division, Header, divide
 from tensorkeep.tensor_parallel._fill import Filled, TensorToFill, fill
 from tensorkeep.tensor_parallel._model_plan import model_plan
@@ -118,12 +119,13 @@ def reshard_for_ranks(
         IntegrityError: If the checkpoint is not whole, or bytes are not those that were saved.
         FormatError: If the index, a header or the plan is malformed.
         DtypeError: If safetensors has no such dtype.
-        LimitError: If the config or the plan is too large, or building the model takes too long.
+        LimitError: If the config, the plan or the index of a rank is too large, or building the model takes too long.
         UnsupportedError: If there is no such style, no plan for the model, or the destination is a URL.
         MissingDependencyError: If the model's plan is needed, and transformers or torch is not installed.
         BusyError: If another process is writing there.
         SourceChangedError: If the source was saved again meanwhile.
         TransportError: If the source cannot be read, or the destination cannot be written.
+        TypeError: If a plan is not a dict of text, or its path is not path-like.
 
     Examples:
         >>> done = tensorkeep.reshard_for_ranks("my-model", "serving", 2, plan={"*.dense": "colwise"})
@@ -169,6 +171,8 @@ def _styles_of(plan: Plan | None) -> Mapping[str, str]:
     if plan is None:
         return {"*": MODEL}
     if isinstance(plan, Mapping):
+        if not all(isinstance(text, str) for line in plan.items() for text in line):
+            raise TypeError("a plan maps patterns to styles, such as {'*.q_proj': 'colwise'}")
         return plan
     path = os.fspath(plan)
     source = open_source(path, backend="pread")

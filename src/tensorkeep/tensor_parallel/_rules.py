@@ -91,7 +91,9 @@ def parse_rule(text: str) -> Rule:
 def ranges_of_ranks(extent: int, rule: Rule, n_ranks: int) -> list[tuple[tuple[int, int], ...]]:
     """Return the ranges of a dimension that each rank gets, in order; raise SelectionError if they are not whole."""
     units = rule.heads or _blocks(extent, rule.n_blocks)
-    if not extent or extent % sum(units):
+    if not extent:
+        raise SelectionError("there is nothing to divide")
+    if extent % sum(units):
         raise SelectionError(
             f"{extent:,} positions are not {sum(units):,} {'heads' if rule.heads else 'blocks'} of equal size"
         )

@@ -33,6 +33,7 @@ from tensorkeep.encryption import Encryption, KeyLike, Keys
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES
 from tensorkeep.kinds import Opened, OpenOptions, Place
+from tensorkeep.kinds.origins import Origin, SourceToOpen, origins_of
 from tensorkeep.kinds.registry import find_kind
 from tensorkeep.kinds.safetensors import read_index
 from tensorkeep.layout import Index, parse_size
@@ -312,10 +313,24 @@ def rewrite_as_one(
             index_metadata=_kept_of_index([source for _, source in opened]),
             block_digests=any(source.index is not None and source.index.sidecars for _, source in opened),
             progress=subprogress(report, n_checked, total),
+            origins=_origins(new, wanted, opened, variant, rewrite) if options.executor is not None else {},
             before_commit=finish,
             describe=describe,
         )
         write_checkpoint(prepare(new), directory, complete)
+
+
+def _origins(
+    new: LazyTensors,
+    wanted: LazyTensors,
+    opened: Sequence[tuple[str, Opened]],
+    variant: str | None,
+    rewrite: RewriteOptions,
+) -> dict[str, Origin]:
+    """Return what workers need to make tensors again; nothing if a function of the caller changes them."""
+    if rewrite.change is not None:
+        return {}
+    return origins_of(new, wanted, [(SourceToOpen.of(path, variant), each) for path, each in opened], rewrite.seed)
 
 
 def _kept_of_index(sources: list[Opened]) -> dict[str, Any] | None:

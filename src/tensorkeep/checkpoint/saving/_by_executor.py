@@ -1,13 +1,14 @@
 """A save whose files the workers of an executor fill: this process reserves them, adds the headers and commits.
 
-Workers copy tensors that are in files. Others, such as cast ones, are written by this process meanwhile.
+Workers copy tensors that are in files. They make those again whose origin is known: cast, assembled, decompressed.
+Others are written by this process meanwhile.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -19,6 +20,7 @@ from tensorkeep.checkpoint.saving._plan import SavePlan
 from tensorkeep.checkpoint.saving._reserved_files import ReservedFiles
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.executors import batches_for_tasks, run_in, task_nbytes
+from tensorkeep.kinds.origins import Origin, SourceToOpen
 from tensorkeep.parallel import ProgressMeter, Workers
 from tensorkeep.tensors import Digesting, StoredTensor, refuse_other_bytes, stored_pieces
 from tensorkeep.transport import ByteRange, HandedOver, Reserved
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 
 _MOST_NBYTES: Final = 2**28
 """Most bytes of a task, if no single tensor has more."""
+
+_MOST_MADE_NBYTES: Final = 2**30
+"""The same where each task opens the checkpoint again."""
 
 
 class TensorToCopy(msgspec.Struct, frozen=True):
@@ -53,6 +58,22 @@ class TensorToCopy(msgspec.Struct, frozen=True):
         return self.span[1] - self.span[0]
 
 
+class TensorToMake(msgspec.Struct, frozen=True):
+    """A tensor that is made again.
+
+    Attributes:
+        name: Its new name.
+        origin: What it is made from.
+        place: Where it goes.
+        nbytes: Its bytes.
+    """
+
+    name: str
+    origin: Origin
+    place: Place
+    nbytes: int
+
+
 class CopyTask(msgspec.Struct, frozen=True):
     """Tensors to copy.
 
@@ -67,6 +88,20 @@ class CopyTask(msgspec.Struct, frozen=True):
     durable: bool
 
 
+class MakeTask(msgspec.Struct, frozen=True):
+    """Tensors of one checkpoint to make.
+
+    Attributes:
+        files: The reserved files.
+        tensors: What goes into them.
+        durable: Whether the disk must have it.
+    """
+
+    files: tuple[Reserved, ...]
+    tensors: tuple[TensorToMake, ...]
+    durable: bool
+
+
 def fill_by(executor: Executor, destination: Destination, plan: SavePlan, options: SaveOptions) -> None:
     """Reserve the files of a save, and let workers fill them."""
     if not isinstance(destination, DirectoryDestination):
@@ -75,23 +110,33 @@ def fill_by(executor: Executor, destination: Destination, plan: SavePlan, option
         raise UnsupportedError("workers copy tensors as they are", expected="no encryption, no digests of blocks")
     reservation = destination.reserve()
     copied: list[TensorToCopy] = []
+    made: dict[SourceToOpen, list[TensorToMake]] = {}
     own: dict[str, TensorToWrite] = {}
+    promised: dict[str, TensorToWrite] = {}
     handed: dict[int, HandedOver | None] = {}
     for name, tensor in ((name, each) for file in plan.files.values() for name, each in file.items()):
-        source = _handed_over(tensor, handed)
-        if source is None or not isinstance(tensor, StoredTensor):
-            own[name] = tensor
-        else:
+        source, place = _handed_over(tensor, handed), reservation.places[name]
+        origin = _origin_of(name, tensor, plan, options)
+        if source is not None and isinstance(tensor, StoredTensor):
             span = (tensor.span.start, tensor.span.stop)
-            copied.append(TensorToCopy(name, source, span, reservation.places[name], tensor.digest))
-    copied.sort(key=lambda tensor: (tensor.place.file, tensor.place.start))
-    nbytes = task_nbytes(sum(tensor.nbytes for tensor in copied), _MOST_NBYTES)
-    batches = batches_for_tasks(copied, lambda tensor: tensor.nbytes, nbytes)
-    tasks = [_task(batch, reservation.files, options.durable) for batch in batches]
+            copied.append(TensorToCopy(name, source, span, place, tensor.digest))
+        elif origin is not None:
+            made.setdefault(origin.source, []).append(TensorToMake(name, origin, place, tensor.nbytes))
+            promised[name] = tensor
+        else:
+            own[name] = tensor
+    tasks: list[CopyTask | MakeTask] = [
+        *_tasks(CopyTask, copied, reservation.files, _MOST_NBYTES, durable=options.durable),
+        *(
+            task
+            for tensors in made.values()
+            for task in _tasks(MakeTask, tensors, reservation.files, _MOST_MADE_NBYTES, durable=options.durable)
+        ),
+    ]
     meter = ProgressMeter(options.progress, plan.nbytes)
     digests: dict[str, bytes] = {}
 
-    def take(task: CopyTask, found: list[bytes]) -> None:
+    def take(task: CopyTask | MakeTask, found: list[bytes]) -> None:
         destination.refresh()
         digests.update(zip((tensor.name for tensor in task.tensors), found, strict=True))
         meter.add(sum(tensor.nbytes for tensor in task.tensors))
@@ -99,11 +144,12 @@ def fill_by(executor: Executor, destination: Destination, plan: SavePlan, option
     with Workers(1, "tensorkeep-own") as thread:
         here = thread.submit(_write_own, own, reservation.files, reservation.places, meter, options.durable)
         try:
-            run_in(executor, copy_tensors, tasks, take)
+            run_in(executor, fill_files, tasks, take)
         except BaseException:
             meter.stop()
             raise
         digests |= here.result()
+    refuse_other_bytes(promised.items(), [digests[name] for name in promised])
     destination.collect(digests)
 
 
@@ -116,18 +162,46 @@ def _handed_over(tensor: TensorToWrite, handed: dict[int, HandedOver | None]) ->
     return handed[key]
 
 
-def _task(batch: Sequence[TensorToCopy], files: tuple[Reserved, ...], durable: bool) -> CopyTask:
-    """Return a task with the files that it needs, and no others."""
-    numbers = sorted({tensor.place.file for tensor in batch})
-    tensors = tuple(
-        msgspec.structs.replace(tensor, place=Place(numbers.index(tensor.place.file), tensor.place.start))
-        for tensor in batch
-    )
-    return CopyTask(tuple(files[number] for number in numbers), tensors, durable)
+def _origin_of(name: str, tensor: TensorToWrite, plan: SavePlan, options: SaveOptions) -> Origin | None:
+    """Return the origin of a tensor that is written whole and unchanged, if it is known."""
+    origin = options.origins.get(name)
+    if origin is None or plan.prepared.to_write.get(name) is not tensor:
+        return None
+    return origin if (tensor.dtype.name, tensor.shape) == (origin.cast_to, origin.shape) else None
+
+
+_Tensor = TypeVar("_Tensor", TensorToCopy, TensorToMake)
+_FillTask = TypeVar("_FillTask", CopyTask, MakeTask)
+
+
+def _tasks(
+    kind: Callable[[tuple[Reserved, ...], tuple[_Tensor, ...], bool], _FillTask],
+    tensors: list[_Tensor],
+    files: tuple[Reserved, ...],
+    most_nbytes: int,
+    *,
+    durable: bool,
+) -> Iterator[_FillTask]:
+    """Give tasks, each with the files that it needs, and no others."""
+    tensors.sort(key=lambda tensor: (tensor.place.file, tensor.place.start))
+    nbytes = task_nbytes(sum(tensor.nbytes for tensor in tensors), most_nbytes)
+    for batch in batches_for_tasks(tensors, lambda tensor: tensor.nbytes, nbytes):
+        numbers = sorted({tensor.place.file for tensor in batch})
+        place_of = {number: place for place, number in enumerate(numbers)}
+        renumbered = tuple(
+            msgspec.structs.replace(tensor, place=Place(place_of[tensor.place.file], tensor.place.start))
+            for tensor in batch
+        )
+        yield kind(tuple(files[number] for number in numbers), renumbered, durable)
+
+
+def fill_files(task: CopyTask | MakeTask) -> list[bytes]:
+    """Copy or make tensors, and return their digests; that is all a worker does for a save."""
+    return copy_tensors(task) if isinstance(task, CopyTask) else make_tensors(task)
 
 
 def copy_tensors(task: CopyTask) -> list[bytes]:
-    """Copy tensors from file to file, and return their digests; that is all a worker does for a save."""
+    """Copy tensors from file to file, and return their digests."""
     with ReservedFiles(task.files, os.getpid) as files, Digesting() as digesting:
         for tensor in task.tensors:
             with tensor.source.opened() as source:
@@ -137,6 +211,18 @@ def copy_tensors(task: CopyTask) -> list[bytes]:
                 else:
                     files.copy(tensor.place, source, span)
                     digesting.carry(tensor.digest)
+        if task.durable:
+            files.sync()
+        return digesting.digests()
+
+
+def make_tensors(task: MakeTask) -> list[bytes]:
+    """Make tensors of one checkpoint, write them, and return their digests."""
+    source = task.tensors[0].origin.source
+    with source.opened() as opened, ReservedFiles(task.files, os.getpid) as files, Digesting() as digesting:
+        for tensor in task.tensors:
+            made = tensor.origin.made(opened, tensor.name)
+            files.fill(tensor.place, tensor.nbytes, made.tensor_to_write().buffers(), digesting)
         if task.durable:
             files.sync()
         return digesting.digests()

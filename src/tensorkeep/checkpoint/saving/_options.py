@@ -11,6 +11,7 @@ import msgspec
 from tensorkeep.encryption import Encryption
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES, Arrangement
+from tensorkeep.kinds.origins import Origin
 from tensorkeep.kinds.safetensors import Checkpoint, TensorFile
 from tensorkeep.layout import Index
 
@@ -41,6 +42,7 @@ class SaveOptions(msgspec.Struct, frozen=True, kw_only=True):
     before_commit: Callable[[Mapping[str, str]], None] | None = None
     encryption: Encryption | None = None
     executor: Executor | None = None
+    origins: Mapping[str, Origin] = {}
 
     def __post_init__(self) -> None:
         Arrangement.of(self.align, self.order)

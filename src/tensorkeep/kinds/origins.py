@@ -1,0 +1,97 @@
+"""Checkpoints and tensors as plain values, so that another process or machine can open them again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import msgspec
+
+from tensorkeep.errors import SourceChangedError
+from tensorkeep.kinds.base import Opened, OpenOptions, Place
+from tensorkeep.kinds.registry import find_kind
+from tensorkeep.tensors import LazyTensor, LazyTensors
+from tensorkeep.transport import HandedOver, is_directory, is_remote, listing_cache
+
+
+class SourceToOpen(msgspec.Struct, frozen=True):
+    """A checkpoint as another process opens it.
+
+    Attributes:
+        path: Its absolute path, or a URL with the options for reading it.
+        variant: Which checkpoint of a directory.
+        engine: The library that reads it.
+    """
+
+    path: str
+    variant: str | None = None
+    engine: str | None = None
+
+    @classmethod
+    def of(cls, path: str, variant: str | None = None, engine: str | None = None) -> SourceToOpen:
+        """Return the value for a path or a URL; only a directory has variants."""
+        at = path if is_remote(path) else os.path.abspath(path)
+        return cls(at, variant if is_directory(path) else None, engine)
+
+    def opened(self) -> Opened:
+        """Open it for NumPy."""
+        with listing_cache(self.path) as given:
+            found = find_kind(Place(given, variant=self.variant))
+            return found.open(OpenOptions(variant=self.variant, engine=self.engine))
+
+    def found_in(
+        self, opened: Opened, name: str, dtype: str, shape: tuple[int, ...], digest: bytes | None
+    ) -> LazyTensor:
+        """Return a tensor; refuse another one in its place."""
+        lazy: LazyTensor | None = opened.get(name)
+        if lazy is None or (lazy.dtype, lazy.shape, lazy.digest) != (dtype, shape, digest):
+            raise SourceChangedError(
+                "a worker does not find the checkpoint that it was told to read",
+                path=self.path,
+                tensor=name,
+                hint="All workers must see the same files; if they do, it was saved again meanwhile: start again",
+            )
+        return lazy
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """What a tensor is made from.
+
+    Attributes:
+        source: The checkpoint that has it.
+        name: Its name there.
+        dtype: Its dtype there, by the name in the format.
+        shape: Elements along each dimension.
+        digest: The digest that it has there, or None.
+        cast_to: The dtype that it gets.
+        seed: Rounds at random instead of to nearest, if it is cast.
+    """
+
+    source: SourceToOpen
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    digest: bytes | None
+    cast_to: str
+    seed: int | None
+
+    def made(self, opened: Opened, name: str) -> LazyTensor:
+        """Return the tensor under its new name, cast."""
+        lazy = self.source.found_in(opened, self.name, self.dtype, self.shape, self.digest).renamed(name)
+        return lazy if self.cast_to == self.dtype else lazy.cast(self.cast_to, seed=self.seed)
+
+
+def origins_of(
+    new: LazyTensors, wanted: LazyTensors, opened: Sequence[tuple[SourceToOpen, Opened]], seed: int | None
+) -> dict[str, Origin]:
+    """Return the origins of tensors that were only renamed and cast: `wanted` has them in the same order.
+
+    A checkpoint that another process could not open alike, such as an encrypted one, is the origin of nothing.
+    """
+    found: dict[str, Origin] = {}
+    usable = [(source, tensors) for source, tensors in opened if all(map(HandedOver.of, tensors.sources.values()))]
+    for (name, lazy), (old, own) in zip(new.items(), wanted.items(), strict=True):
+        source = next((source for source, tensors in usable if old in tensors), None)
+        if source is not None and own.shape == lazy.shape:
+            found[name] = Origin(source, old, own.dtype, own.shape, own.digest, lazy.dtype, seed)
+    return found
