@@ -15,7 +15,7 @@
 - `arrival/`: what arrived: `coverage` and `assert_loaded`.
 - `patching/`: `apply_patch`.
 - `_placement`: the part of a tensor that one rank of a device mesh has. Pure.
-- `_dtensor`: DTensors, of which each rank has a part.
+- `_dtensor`: DTensors: each rank has a part.
 - `_replicas`: parts that several ranks have alike, read by one of them.
 - `_sharded`: `load_sharded`.
 """

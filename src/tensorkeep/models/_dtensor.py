@@ -1,4 +1,4 @@
-"""DTensors, of which each rank has a part; nothing is imported for models that have none."""
+"""DTensors: each rank has a part; nothing is imported for models that have none."""
 
 from __future__ import annotations
 
