@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 
 import tensorkeep
 from tensorkeep.cli import main
+from tensorkeep.signing import PrivateKey
 
 TEXT = {"type": "string", "minLength": 1}
 MESSAGE = {"type": "object", "properties": {"text": TEXT}, "required": ["text"], "additionalProperties": False}
@@ -154,6 +155,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shards[1].unlink()
     save_file(weights, "plain.safetensors")
     save_file({name: each for name, each in weights.items() if "2" not in name}, "gap.safetensors")
+    tensorkeep.save_checkpoint(weights, "pointers", sha256=True)
+    pointer = Path("pointers/model.safetensors")
+    oid, nbytes = "0" * 64, pointer.stat().st_size
+    pointer.write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize {nbytes}\n")
+    PrivateKey.generate().write("k.pem")
     Path("evil.pkl").write_bytes(b"cos\nsystem\n(S'true'\ntR.")
 
 
@@ -161,6 +167,8 @@ CASES = {
     "whole": (["verify", "whole"], 0, set()),
     "damaged": (["verify", "bad ü"], 1, {"data", "missing"}),
     "without digests": (["verify", "plain.safetensors"], 2, {"unverifiable"}),
+    "unsigned": (["verify", "whole", "--trust", "k.pub"], 1, {"signature"}),
+    "pointers to other files": (["verify", "pointers", "--quick"], 1, {"foreign"}),
     "sound": (["check", "whole"], 0, set()),
     "a layer is missing": (["check", "gap.safetensors", "--against", "plain.safetensors"], 1, {"missing"}),
     "a danger": (["scan", "evil.pkl"], 1, {"dangerous"}),

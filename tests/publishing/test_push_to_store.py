@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
-from functools import partialmethod
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -20,6 +18,7 @@ from tensorkeep import Key
 from tensorkeep.encryption import new_key
 from tensorkeep.errors import DestinationExistsError, SourceChangedError, TransportError, UnsupportedError
 from tensorkeep.transport import RemotePath
+from tests.support.remote.killed_pushes import push_killed_everywhere
 from tests.support.remote.s3_bucket import Bucket
 
 WEIGHTS = {f"w{n}": np.random.default_rng(n).standard_normal((100, 200), np.float32) for n in range(4)}
@@ -199,50 +198,13 @@ def test_one_file_is_replaced_by_shards_only_if_asked(place: str, model: Path, t
         tensorkeep.push(model, url)
 
 
-class Killed(BaseException):
-    """Stands for the end of the process."""
-
-
 @pytest.mark.parametrize("where", ["memory", "file", "s3"])
 def test_killed_anywhere_readers_have_the_old_or_the_new(
-    where: str, bucket: Bucket, place: str, model: Path, tmp_path: Path
+    where: str, bucket: Bucket, place: str, tmp_path: Path
 ) -> None:
     url = {"memory": f"memory://{place}", "file": f"file://{tmp_path}/there", "s3": bucket.at(f"{place}/m/")}[where]
-    states = [WEIGHTS, changed(w0=1, w3=1)]
-    for state in states:
-        tensorkeep.save_checkpoint(state, tmp_path / f"m{state is WEIGHTS:d}", max_shard_size="200KB")
-        (tmp_path / f"m{state is WEIGHTS:d}" / "config.json").write_text(str(len(state)))
-    tensorkeep.push(tmp_path / "m1", url)
-    RemotePath.of(url).joined("model-mine.safetensors").swap(b"somebody's", None)
-    saved = tensorkeep.load(url)
-    n_done, last = 0, tmp_path / "m0"
 
-    def killed(self: RemotePath, *arguments: Any, operation: Any, **options: Any) -> Any:
-        nonlocal n_done
-        if n_done == at:
-            raise Killed
-        n_done += 1
-        return operation(self, *arguments, **options)
-
-    for at in range(10):  # noqa: B007 - `killed` looks at it
-        n_done = 0
-        with ExitStack() as patches:
-            for name in ("put", "swap", "remove_all", "remove"):
-                patches.enter_context(
-                    patch.object(RemotePath, name, partialmethod(killed, operation=getattr(RemotePath, name)))
-                )
-            try:
-                tensorkeep.push(last, url, overwrite=True)
-                break
-            except Killed:
-                pass
-        now = tensorkeep.load(url)
-        assert any(all(np.array_equal(now[name], state[name]) for name in state) for state in states)
-        assert tensorkeep.verify(url).is_whole
-    assert 3 <= at < 9
-    assert saved.keys() == now.keys()
-    assert np.array_equal(tensorkeep.load(url)["w3"], WEIGHTS["w3"] + 1)
-    assert RemotePath.of(url).joined("model-mine.safetensors").open().nbytes == 10
+    push_killed_everywhere(url, tmp_path)
 
 
 def test_what_another_push_needs_again_is_not_removed(place: str, model: Path, tmp_path: Path) -> None:

@@ -148,11 +148,11 @@ def refuse_encrypted(source: str, variant: str | None) -> None:
 
 
 def refuse_damage(source: str, variant: str | None) -> None:
-    """Refuse a checkpoint whose bytes are not those that were saved, as far as it has digests."""
+    """Refuse what `verify` does: bytes that are not those that were saved, or signatures that a policy misses."""
     damage = [finding for finding in verify(source, variant=variant).findings if finding.is_damage]
     if damage:
         raise IntegrityError(
-            "the checkpoint is damaged, and is not published",
+            "the checkpoint does not verify, and is not published",
             path=source,
             tensor=damage[0].tensor,
             found=listed(damage, separator="; "),

@@ -40,7 +40,7 @@ class StorePlan(msgspec.Struct, frozen=True):
         old: The index in the store, or None.
         names: Name of each file of tensors here to its name there.
         others: Name of each small file here to its name there.
-        unchanged: Those of both that are there already, by their names here.
+        unchanged: What is there already, by its names here.
         kept: Small files that are left as they are there.
         replaced: Names by which readers find another checkpoint there.
         index: What the new index says, by names there; None if there will be none.

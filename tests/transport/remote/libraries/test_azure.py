@@ -19,6 +19,7 @@ import tensorkeep
 from tensorkeep import remote
 from tensorkeep.errors import AccessDeniedError, SourceChangedError, SourceMissingError
 from tests.support.remote import get_azurite
+from tests.support.remote.killed_pushes import push_killed_everywhere
 
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -141,3 +142,7 @@ def test_steps_of_a_run(at) -> None:
     assert all(tensorkeep.verify(kept.path_of(step)).is_whole for step in (3, 4))
     with pytest.raises(SourceMissingError):
         kept.load(1)
+
+
+def test_pushes_that_are_killed(at, tmp_path) -> None:
+    push_killed_everywhere(at("pushed/"), tmp_path)
