@@ -23,10 +23,10 @@ class Patched(msgspec.Struct, frozen=True):
     def lines(self, _width: int | None) -> list[Line]:
         """Write what the patch changes."""
         made = self.summary
-        counts = {"changed": made.n_changed, "added": made.n_added, "removed": made.n_removed}
+        counts = {"changed": made.n_changed, "added or replaced": made.n_added, "removed": made.n_removed}
         changes = listed(f"{counted(n, 'tensor')} {what}" for what, n in counts.items() if n) or "nothing changes"
         undo = "" if made.is_reversible else "; cannot be undone (--reversible)"
-        text = f": {changes}, {size_text(made.nbytes)} in {self.seconds:.1f} s{undo}{replaced_text(self.replaced)}"
+        text = f": {changes}, {size_text(made.nbytes)} in {self.seconds:.2f} s{undo}{replaced_text(self.replaced)}"
         return [[("wrote ", ""), (made.path, "title"), (text, "")]]
 
     def members(self) -> dict[str, object]:

@@ -146,8 +146,8 @@ def _extent(verdict: Verdict) -> str:
     files = "1 file" if done.n_shards == 1 else f"{done.n_shards:,} shards"
     is_part = done.n_checked < done.n_tensors
     tensors = f"{done.n_checked:,} of {done.n_tensors:,} tensors" if is_part else counted(done.n_tensors, "tensor")
-    sums = f", SHA-256 of {done.n_sha256:,} files" if done.n_sha256 else ""
-    sums += f", {done.n_others:,} other files" if done.n_others else ""
+    sums = f", SHA-256 of {counted(done.n_sha256, 'file')}" if done.n_sha256 else ""
+    sums += f", {counted(done.n_others, 'other file')}" if done.n_others else ""
     checked = f"{size_text(done.nbytes_checked)} checked in {speed_text(done.nbytes_checked, verdict.seconds)}"
     return f"{files}, {tensors}{sums}, {checked}"
 
