@@ -24,6 +24,10 @@ GPTQ: Shapes = {
     "a.scales": ("F16", [4, 64]),
     "a.g_idx": ("I32", [128]),
 }
+UNEQUAL: Shapes = {"a.qweight": ("I32", [20, 64]), "a.qzeros": ("I32", [3, 8]), "a.scales": ("F16", [3, 64])}
+"""GPTQ with 160 columns in three groups, which may be of 54 or of 64."""
+
+AWQ: Shapes = {"a.qweight": ("I32", [128, 8]), "a.qzeros": ("F32", [4, 8]), "a.scales": ("F16", [4, 64])}
 NVFP4: Shapes = {
     "a.weight": ("U8", [8, 16]),
     "a.weight_scale": ("F8_E4M3", [8, 2]),
@@ -118,6 +122,8 @@ def test_shapes_and_schemes(shapes: Shapes, config: dict[str, Any], shape: tuple
         (changed(GPTQ, g_idx=("BOOL", [128])), {}, "contradiction", "in another dtype in `a.g_idx`"),
         (changed(GPTQ, qzeros=("F32", [4, 8])), {}, "contradiction", "in another dtype in `a.qzeros`"),
         (GPTQ, {"quant_method": "gptq", "bits": 5}, "contradiction", "no possible number of bits"),
+        (UNEQUAL, {"bits": 4}, "missing", "does not say how many columns are in a group"),
+        (AWQ, {}, "contradiction", "in another dtype in `a.qzeros`"),
         (changed(NVFP4, weight_scale=("F8_E4M3", [8, 3])), {}, "contradiction", "scales that do not fit its shape"),
         (changed(FP8, weight_scale_inv=("F32", [7, 5])), {}, "contradiction", "scales that do not fit its shape"),
         (changed(PACKED, weight_scale=("F16", [8, 0])), {}, "contradiction", "no possible shape"),

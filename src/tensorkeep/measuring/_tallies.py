@@ -68,11 +68,25 @@ class PatternTally:
 
     def __init__(self, dtype: DType) -> None:
         self._dtype = dtype
+        self._only: Array | None = None
         self._counts: npt.NDArray[np.int64] | None = None
 
     def add(self, elements: Array) -> None:
         """Count elements."""
         patterns: Array = elements.view(np.uint8 if elements.itemsize == 1 else np.uint16)
+        if len(patterns) <= _N_SORTED and self._only is None and self._counts is None:
+            self._only = patterns.copy()  # of a small tensor these are all, and need no counters
+        else:
+            self._count_only()
+            self._count(patterns)
+
+    def _count_only(self) -> None:
+        """Count what was kept because it may have been all."""
+        only, self._only = self._only, None
+        if only is not None:
+            self._count(only)
+
+    def _count(self, patterns: Array) -> None:
         if self._counts is None:
             self._counts = np.zeros(2 ** (8 * patterns.itemsize), np.int64)
         if patterns.itemsize == 2:
@@ -88,6 +102,8 @@ class PatternTally:
 
     def merge(self, other: PatternTally) -> None:
         """Add the counts of another part."""
+        self._count_only()
+        other._count_only()
         if self._counts is None:
             self._counts = other._counts
         elif other._counts is not None:
@@ -95,10 +111,14 @@ class PatternTally:
 
     def result(self, facts: Facts) -> TensorStatistics:
         """Return what follows from the counts."""
-        if self._counts is None:
+        if self._only is not None:
+            found, counts = np.unique(self._only, return_counts=True)
+        elif self._counts is not None:
+            found = np.flatnonzero(self._counts)
+            counts = self._counts[found]
+        else:
             return TensorStatistics(**msgspec.structs.asdict(facts), n_distinct=0)
-        found = np.flatnonzero(self._counts)
-        values, counts = _values(self._dtype)[found], self._counts[found]
+        values = _values(self._dtype)[found]
         is_number = np.isfinite(values)
         numbers, weights = values[is_number], counts[is_number]
         common = {

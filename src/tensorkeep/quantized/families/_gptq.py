@@ -42,6 +42,15 @@ def _recognize(module: str, headers: Headers, settings: Settings) -> QuantizedTe
     if bits not in _BITS or n_words * 32 != n_in * bits or not n_in or not n_groups:
         raise wrong(name, "has no possible number of bits", parts, expected="2, 3, 4 or 8", found=f"{bits} in {data}")
     group = _group_of(n_in, n_groups, whole(config.group_size))
+    if "order" not in parts and group != config.group_size and n_in % n_groups:
+        raise wrong(
+            name,
+            "does not say how many columns are in a group",
+            parts,
+            kind="missing",
+            expected=f"`{module}.g_idx`, or a `group_size` that makes {n_groups} groups of {n_in} columns",
+            found=str(config.group_size),
+        )
     expected = {"scales": (n_groups, n_out), "zeros": (n_groups, ceil(n_out * bits / 32)), "order": (n_in,)}
     misfit = next(
         (role for role, shape in expected.items() if role in parts and headers[parts[role]].shape != shape), None
