@@ -211,6 +211,21 @@ def test_files_are_compared_with_the_index(model: Callable[..., Path]) -> None:
     assert codes(tensorkeep.check(path))["file-missing"] == "error"
 
 
+def test_shards_that_changed_places(tmp_path: Path) -> None:
+    state = {f"model.layers.{layer}.w": np.full((8, 8), layer, np.float32) for layer in range(6)}
+    tensorkeep.save_checkpoint(state, tmp_path, max_shard_size=600)
+    one, two, _ = sorted(tmp_path.glob("*.safetensors"))
+    contents = one.read_bytes(), two.read_bytes()
+    two.write_bytes(contents[0])
+    one.write_bytes(contents[1])
+
+    findings = tensorkeep.check(tmp_path).findings
+
+    assert [each.code for each in findings] == ["file-foreign"] * 2 + ["file-absent"] * 2
+    assert findings[2].tensors == ("model.layers.0.w", "model.layers.1.w")
+    assert findings[2].found == f"it in {two.name}"
+
+
 def test_a_shard_alone_is_not_called_incomplete(model: Callable[..., Path]) -> None:
     shards = sorted(model(max_shard_size="1kB").glob("*.safetensors"))
 

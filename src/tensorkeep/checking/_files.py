@@ -13,7 +13,7 @@ from tensorkeep.kinds import Finding, OpenOptions, Place
 from tensorkeep.kinds.registry import find_kind
 from tensorkeep.kinds.safetensors import strays_beside
 from tensorkeep.layout import locate
-from tensorkeep.texts import listed
+from tensorkeep.texts import counted, listed
 
 _numbered: Final = re.compile(r"(?P<stem>.*)-(?P<number>[0-9]{1,6})-of-(?P<n>[0-9]{1,6})\.[a-zA-Z0-9_]+").fullmatch
 
@@ -28,7 +28,16 @@ def examine_files(path: str, variant: str | None, engine: str | None) -> list[Ch
     options = OpenOptions(variant=variant, engine=engine, dangerous="record")
     with ExitStack() as opened:
         found = find_kind(Place(path, variant=variant, trusts_names=False)).checks(options, [], opened)
-        return [_finding_of(finding) for finding in found.findings]
+        return [_finding_of(*same) for same in _grouped(found.findings)]
+
+
+def _grouped(findings: Iterable[Finding]) -> Iterable[list[Finding]]:
+    """Put together what is found of many tensors of a file in the same way."""
+    groups: dict[object, list[Finding]] = {}
+    for finding in findings:
+        one = None if finding.tensor is None else (finding.kind, finding.shard, finding.expected, finding.found)
+        groups.setdefault(one or id(finding), []).append(finding)
+    return groups.values()
 
 
 def examine_strays(directory: str, variant: str | None) -> Iterator[CheckFinding]:
@@ -39,14 +48,16 @@ def examine_strays(directory: str, variant: str | None) -> Iterator[CheckFinding
             yield from map(_finding_of, strays_beside(location.directory, location.stem))
 
 
-def _finding_of(finding: Finding) -> CheckFinding:
+def _finding_of(finding: Finding, *others: Finding) -> CheckFinding:
+    """Return one finding for several of different tensors."""
+    more = f", and {counted(len(others), 'tensor')} more" if others else ""
     is_pickle = not finding.is_damage and not finding.shard.endswith(".safetensors")
     severity: Severity = "error" if finding.is_damage else "note" if is_pickle else "warning"
     return finding_about(
         f"file-{finding.kind}",
         severity,
-        f"{finding.shard}: {finding.message}",
-        [] if finding.tensor is None else [finding.tensor],
+        f"{finding.shard}: {finding.message}{more}",
+        [each.tensor for each in (finding, *others) if each.tensor is not None],
         expected=finding.expected,
         found=finding.found,
         advice=_ADVICE.get(finding.kind, "Get this file and the index again, both from one save"),
