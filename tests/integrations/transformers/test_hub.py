@@ -80,6 +80,16 @@ save_pretrained(gpt2(), f"{folder}/ours", max_shard_size="20kB")
 plain = transformers.AutoModelForCausalLM.from_pretrained(f"{folder}/ours")
 assert plain.lm_head.weight is plain.transformer.wte.weight
 assert_equal(weights(plain), weights(gpt2()))
+
+names = ["transformer.wte", "transformer.wpe", "transformer.h.0", "transformer.ln_f", "lm_head"]
+device_map = dict.fromkeys(names, "cpu") | {f"transformer.h.{n}": "disk" for n in range(1, plain.config.n_layer)}
+spread = transformers.AutoModelForCausalLM.from_pretrained(
+    f"{folder}/ours", device_map=device_map, offload_folder=f"{folder}/offloaded"
+)
+assert all(parameter.is_meta for parameter in spread.transformer.h[1].parameters())
+tokens = torch.tensor([[1, 2, 3]])
+with torch.no_grad():
+    assert spread.eval()(tokens).logits.equal(plain.eval()(tokens).logits)
 print("done")
 """
 
