@@ -13,7 +13,9 @@ import torch
 
 import tensorkeep
 from tensorkeep.arrays.torch import _device_memory
+from tensorkeep.errors import IntegrityError
 from tensorkeep.quantized import dequantize
+from tensorkeep.transport import LocalFile
 from tests.support.tensors.late_device import CpuStreams
 
 DEVICE = "cpu:0"
@@ -143,13 +145,30 @@ def test_numbers_of_quantized_tensors_are_computed_in_the_buffers(tmp_path: Path
         assert heard == sorted(heard)
 
 
-def test_parts_that_are_checked_are_read_at_once(tmp_path: Path, loads: list[list[int]]) -> None:
-    """Each piece of a part might take all bytes of the tensor to check it."""
-    saved = torch.randn(2000, 1000)
-    tensorkeep.save({"x": saved}, tmp_path / "x.safetensors")
+def test_parts_are_checked_and_the_file_is_read_once(
+    tmp_path: Path, loads: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved, path = torch.randn(4000, 1000), tmp_path / "x.safetensors"
+    tensorkeep.save({"x": saved}, path)
+    n_read: list[int] = []
+    read_into = LocalFile.read_into
 
-    with tensorkeep.open(tmp_path / "x.safetensors", framework="torch", device=DEVICE, verify=True) as opened:
-        assert opened["x"][:, :900].equal(saved[:, :900])
-        assert not loads
-        assert opened.load()["x"].equal(saved)
-        assert loads
+    def counted(self: Any, parts: Any) -> None:
+        parts = list(parts)
+        n_read.extend(len(into) for _, into in parts)
+        read_into(self, parts)
+
+    monkeypatch.setattr(LocalFile, "read_into", counted)
+    with tensorkeep.open(path, framework="torch", device=DEVICE, verify=True) as opened:
+        with tensorkeep.staging(host_budget=2**21, n_threads=4):
+            assert opened["x"][:, :900].equal(saved[:, :900])
+        assert len(loads[-1]) > 10
+        assert sum(n_read) < 1.1 * saved.nbytes
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+    with (
+        tensorkeep.open(path, framework="torch", device=DEVICE, verify=True) as opened,
+        pytest.raises(IntegrityError, match="`x`"),
+    ):
+        opened["x"][:, :900]

@@ -87,8 +87,7 @@ class NumbersReader(msgspec.Struct, frozen=True, eq=False):
     def staged_block(self, name: str, entry: TensorEntry, selection: Selection) -> tuple[DeviceMemory, Block] | None:
         """Return the device that can copy numbers by itself, and how to compute them; None otherwise."""
         device = gathering_device(self.adapter, self.dtype)
-        is_checked = any(getattr(lazy.reader, "is_checked", False) for lazy in self.parts.values())
-        if device is None or not selection.keeps_order or is_checked:
+        if device is None or not selection.keeps_order:
             return None
 
         def read(index: tuple[int | slice, ...], into: memoryview) -> None:

@@ -183,7 +183,7 @@ class DequantizedReader(msgspec.Struct, frozen=True):
     def staged_block(self, name: str, entry: TensorEntry, selection: Selection) -> tuple[DeviceMemory, Block] | None:
         """Return the device that can copy numbers by itself, and how to compute them; None otherwise."""
         device = gathering_device(self.adapter, self.cast_to)
-        if device is None or not selection.keeps_order or self.quantized.in_numpy.is_checked:
+        if device is None or not selection.keeps_order:
             return None
 
         def read(index: tuple[int | slice, ...], into: memoryview) -> None:
