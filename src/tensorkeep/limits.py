@@ -188,7 +188,13 @@ MAX_TEXT_LENGTH: Final = 1000
 """Characters of each part of an error message: names come from files, and may be as long as a header."""
 
 MAX_SIGNATURE_NBYTES: Final = 16 * 2**20
-"""Bytes of a signature; about 50,000 files fit. Parsing takes up to 32 times its size."""
+"""Bytes of a signature; about 50,000 files fit."""
+
+MAX_SIGNATURE_NODES: Final = 1_000_000
+"""Values in the JSON that was signed; 50,000 files need half of that. Each takes about 100 bytes of memory."""
+
+MAX_BUNDLE_NODES: Final = 10_000
+"""Values in the JSON around it; proofs of transparency logs have a few hundred."""
 
 MAX_SIGNATURES: Final = 16
 """Signatures of one directory that are all read; if there are more, only the usual names count."""

@@ -7,15 +7,17 @@ digests that a signature covers, so they are read whole.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from tensorkeep.errors import SourceMissingError, TrustError, UnsupportedError
 from tensorkeep.kinds import Found, Opened, OpenOptions, Place
-from tensorkeep.signing import files_below, is_ignored, is_signature
-from tensorkeep.transport import is_directory, is_remote, open_source, split
+from tensorkeep.signing import files_below, has_link, is_ignored, is_signature
+from tensorkeep.transport import is_directory, is_remote, join, open_source, split
 from tensorkeep.trust import Policy, Proof, prove
+
+_Identity = tuple[int, ...]
 
 
 class Demand(msgspec.Struct, frozen=True):
@@ -25,11 +27,13 @@ class Demand(msgspec.Struct, frozen=True):
         options: How to open.
         proof: What must be read whole; None if nothing must be.
         name: Name of the file that is opened, if it was read whole already.
+        read: The path of each file that was read whole, and which file that was.
     """
 
     options: OpenOptions
     proof: Proof | None = None
     name: str | None = None
+    read: Mapping[str, _Identity] = {}
 
     def check(self, opened: Opened) -> Opened:
         """Refuse what was opened unless all its files are proven; it is closed then."""
@@ -41,6 +45,7 @@ class Demand(msgspec.Struct, frozen=True):
                     self.proof.file(name)
                 elif name != self.name:
                     self.proof.check_whole(name, source)
+            _refuse_changed(self.read)
         except BaseException:
             opened.close()
             raise
@@ -65,25 +70,43 @@ def demand_of(policy: Policy, place: Place, found: Found, options: OpenOptions) 
     name = None if is_directory(place.path) else split(place.path)[1]
     if name is not None and not is_remote(place.path) and not os.path.isfile(place.path):
         name = None  # what the names of several files begin with
-    _check_files(proof, [name] if name else proof.files, rule.links)
+    read = dict(_check_files(proof, [name] if name else proof.files, rule.links))
     if name is None:
         _refuse_unsigned(proof)
-    return Demand(options, proof, name)
+    return Demand(options, proof, name, read)
 
 
-def _check_files(proof: Proof, names: Iterable[str], links: bool) -> None:
+def _check_files(proof: Proof, names: Iterable[str], links: bool) -> Iterator[tuple[str, _Identity]]:
+    """Read files whole; yield the path of each, and which file that was."""
     for name in names:
-        path = os.path.join(proof.root, name)
-        if not links and not is_remote(proof.root) and os.path.islink(path):
+        path = join(proof.root, name)
+        if not links and has_link(proof.root, name):
             raise TrustError("a symbolic link is in the place of a signed file", path=path)
+        before = _identity_of(path)
         try:
             proof.check_whole(name, open_source(path))
         except SourceMissingError:
             raise TrustError(f"`{name}` was signed, and is missing", path=proof.root) from None
+        yield path, before
+
+
+def _identity_of(path: str) -> _Identity:
+    """Return what changes when a file is written or another takes its place, even for a moment; of a URL nothing."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _refuse_changed(read: Mapping[str, _Identity]) -> None:
+    for path, identity in read.items():
+        if _identity_of(path) != identity:
+            raise TrustError("the file changed while it was opened", path=path, hint="Open it again")
 
 
 def _refuse_unsigned(proof: Proof) -> None:
     """Refuse a directory with files that nobody signed: a format in many files could read them."""
-    for name in files_below(proof.root, links=True):
+    for name in files_below(proof.root):
         if name not in proof.files and not is_signature(name) and not is_ignored(name, proof.ignored):
             proof.file(name)

@@ -260,10 +260,6 @@ def convert(
         nbytes = sum(host.nbytes for host in prepared.to_write.values())
         checks = SourceChecks(sources, wanted, new, nbytes, progress, is_wanted=check, executor=executor)
         checks.check_digests()
-        describe = None
-        if provenance:
-            given = {name: getattr(rewrite, name) for name in rewrite.__struct_fields__} | {"dequantize": dequantize}
-            describe = provenance_of("convert", sources.opened, given, target.directory, target.stem)
         wait_for_sums = files.enter_context(checks.summing())
         written: list[str] = []
         origins: dict[str, Origin] = {}
@@ -292,9 +288,11 @@ def convert(
             executor=executor,
             origins=origins,
             before_commit=finish,
-            describe=describe,
             encryption=Encryption.of(encrypt),
         )
+        if provenance:
+            describe = provenance_of("convert", sources.opened, rewrite, options, target.directory)
+            options = msgspec.structs.replace(options, describe=describe)
         write_checkpoint(prepared, target.directory, options)
         if not checks.is_read_back:  # a single file in a bucket appears at once
             checks.read_back([join(target.directory, target.single)])

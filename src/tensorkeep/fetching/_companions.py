@@ -27,6 +27,7 @@ USUAL_COMPANIONS: Final = (
     "merges.txt",
     "preprocessor_config.json",
     "README.md",
+    "model.provenance.json",
 )
 """Companions to request from a server that does not list its files."""
 

@@ -25,7 +25,7 @@ from tensorkeep.kinds.safetensors import open_file, read_index
 from tensorkeep.layout import MANIFEST, Index
 from tensorkeep.publishing._local_files import LocalFile, look_at, refuse_unaware, status_of
 from tensorkeep.publishing._signatures import covered_by
-from tensorkeep.signing import is_signature, read_signature, signed_file_of
+from tensorkeep.signing import is_provenance, is_signature, read_signature, signed_file_of
 from tensorkeep.texts import listed
 
 CARD: Final = "README.md"
@@ -107,7 +107,8 @@ def package(
         own |= {name: replace(own[name], sha256=record.sha256) for name, record in index.shards.items()}
     if extras_of is not None:
         replaced = _own_paths(extras_of, variant)
-        extras = [name for name in (*_companions(extras_of), *_included(extras_of, include)) if name not in replaced]
+        companions = [name for name in _companions(extras_of) if not is_provenance(name)]  # it is about other files
+        extras = [name for name in (*companions, *_included(extras_of, include)) if name not in replaced]
     elif directory is not None:
         extras = [*_companions(directory), *_signed_in(directory), *_included(directory, include)]
     else:

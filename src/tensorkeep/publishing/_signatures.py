@@ -1,4 +1,4 @@
-"""Signatures of what is published: what they cover has to travel with them, and stale ones go. Pure."""
+"""Signatures and provenance of what is published: what signatures cover travels with them; stale ones go. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 
 from tensorkeep.errors import TensorkeepError
-from tensorkeep.signing import covered_names, is_signature
+from tensorkeep.signing import covered_names, is_about_others, is_signature
 
 
 def covered_by(names: Iterable[str], read: Callable[[str], bytes]) -> frozenset[str]:
@@ -15,8 +15,8 @@ def covered_by(names: Iterable[str], read: Callable[[str], bytes]) -> frozenset[
 
 
 def stale_among(names: Iterable[str], read: Callable[[str], bytes], changed: Collection[str]) -> frozenset[str]:
-    """Return the signatures that cover a file which changes, so that they will prove nothing."""
-    return frozenset(name for name in names if is_signature(name) and not _covered(name, read).isdisjoint(changed))
+    """Return the signatures and statements of provenance that name a file which changes."""
+    return frozenset(name for name in names if is_about_others(name) and not _covered(name, read).isdisjoint(changed))
 
 
 def _covered(name: str, read: Callable[[str], bytes]) -> frozenset[str]:

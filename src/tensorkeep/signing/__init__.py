@@ -19,13 +19,15 @@ from tensorkeep.signing._names import (
     USUAL,
     covered_names,
     files_below,
+    has_link,
+    is_about_others,
     is_ignored,
     is_signature,
     read_signature,
     signed_file_of,
     stale_signatures,
 )
-from tensorkeep.signing._provenance import PROVENANCE_SUFFIX, Artifact, emit_provenance
+from tensorkeep.signing._provenance import PROVENANCE_SUFFIX, Artifact, emit_provenance, is_provenance
 from tensorkeep.signing._sign import Signed, sign
 from tensorkeep.signing._statement import ONLY_FILE, SignedFile, SignedHeader, Statement, parse_statement
 
@@ -48,9 +50,12 @@ __all__ = [
     "emit_bundle",
     "emit_provenance",
     "files_below",
+    "has_link",
     "header_of",
+    "is_about_others",
     "is_encrypted",
     "is_ignored",
+    "is_provenance",
     "is_signature",
     "parse_bundle",
     "parse_statement",

@@ -19,7 +19,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from tensorkeep.errors import FormatError, LimitError
-from tensorkeep.limits import MAX_SIGNATURE_NBYTES
+from tensorkeep.limits import MAX_BUNDLE_NODES, MAX_SIGNATURE_NBYTES, MAX_SIGNATURE_NODES
 
 MEDIA_TYPE: Final = "application/vnd.dev.sigstore.bundle.v0.3+json"
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
@@ -95,7 +95,7 @@ def parse_bundle(text: bytes, path: str) -> Bundle:
     """Parse the text of a bundle; equal keys are refused, since two readers could see different ones."""
     _check_size(text, path)
     try:
-        document = msgspec.convert(strict_json(text), _Document)
+        document = msgspec.convert(strict_json(text, max_nodes=MAX_BUNDLE_NODES), _Document)
         envelope, material = document.dsse_envelope, document.verification_material
         if document.media_type != MEDIA_TYPE:
             _refuse(path, MEDIA_TYPE, repr(document.media_type))
@@ -104,7 +104,7 @@ def parse_bundle(text: bytes, path: str) -> Bundle:
         if len(envelope.signatures) != 1:
             _refuse(path, "exactly one signature in the envelope", str(len(envelope.signatures)))
         payload, signature = _bytes_of(envelope.payload), _bytes_of(envelope.signatures[0].sig)
-    except FormatError as error:
+    except (FormatError, LimitError) as error:
         raise error.with_fields(path=path) from None
     except (ValueError, RecursionError) as error:  # of JSON, base64, UTF-8 and msgspec
         _refuse(path, "a sigstore bundle, version 0.3, as JSON", str(error))
@@ -117,8 +117,10 @@ def parse_bundle(text: bytes, path: str) -> Bundle:
     return Bundle(text, payload, signature, hint, key is None)
 
 
-def strict_json(text: bytes) -> Any:
-    """Decode JSON; equal keys, NaN and infinity are errors."""
+def strict_json(text: bytes, *, max_nodes: int = MAX_SIGNATURE_NODES) -> Any:
+    """Decode JSON of at most about so many values; equal keys, NaN and infinity are errors."""
+    if (n_values := sum(map(text.count, (b"[", b"{", b",")))) > max_nodes:
+        raise LimitError("the JSON has too many values", expected=f"at most {max_nodes:,}", found=f"{n_values:,}")
     return _decode(text.decode())
 
 

@@ -61,11 +61,11 @@ def signable(
     return Signable(files, len(recorded))
 
 
-def header_of(path: str) -> SignedHeader | None:
+def header_of(path: str, source: ByteSource | None = None) -> SignedHeader | None:
     """Return what proves the tensors of a safetensors file; None if it has no digests, or is another file."""
     if not path.endswith(_SAFETENSORS):
         return None
-    source = open_source(path, backend="pread")
+    source = source or open_source(path, backend="pread")
     try:
         head, header = read_head(source)
     except HeaderError:

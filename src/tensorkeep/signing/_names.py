@@ -11,9 +11,9 @@ from tensorkeep.errors import TensorkeepError, UnsupportedError, as_transport_er
 from tensorkeep.limits import MAX_SIGNATURE_NBYTES
 from tensorkeep.paths import is_inside
 from tensorkeep.signing._bundle import parse_bundle
-from tensorkeep.signing._provenance import PROVENANCE_SUFFIX, provenance_subjects
+from tensorkeep.signing._provenance import is_provenance, provenance_subjects
 from tensorkeep.signing._statement import parse_statement
-from tensorkeep.transport import ByteRange, open_source
+from tensorkeep.transport import ByteRange, is_remote, open_source
 
 SUFFIX: Final = ".sig"
 USUAL: Final = "model" + SUFFIX
@@ -37,23 +37,26 @@ def is_ignored(name: str, ignored: Iterable[str] = IGNORED) -> bool:
 
 
 def names_to_sign(directory: str, *, links: bool = False) -> list[str]:
-    """Return the relative names of all files that a signature of a directory covers."""
-    names = [name for name in files_below(directory, links=links) if not is_signature(name) and not is_ignored(name)]
+    """Return the relative names of all files that a signature of a directory covers.
+
+    Links to files are followed if `links` is set; all others are errors.
+    """
+    names = [name for name in files_below(directory) if not is_signature(name) and not is_ignored(name)]
     for name in names:
+        path = os.path.join(directory, name)
+        if os.path.islink(path):
+            _refuse_link(path, links)
         if not is_inside(name):
             raise UnsupportedError(
                 "a file's name does not mean the same file on every system",
-                path=os.path.join(directory, name),
+                path=path,
                 hint="Rename or remove it before signing",
             )
     return names
 
 
-def files_below(directory: str, *, links: bool = False) -> Iterator[str]:
-    """Yield the relative name of each file below a directory, except what is ignored.
-
-    Links to files are followed if `links` is set; all others are errors.
-    """
+def files_below(directory: str) -> Iterator[str]:
+    """Yield the relative name of each file and link below a directory, except what is ignored."""
 
     def fail(error: OSError) -> None:
         raise error
@@ -63,22 +66,28 @@ def files_below(directory: str, *, links: bool = False) -> Iterator[str]:
             inner = os.path.relpath(parent, directory)
             base = "" if inner == os.curdir else f"{inner.replace(os.sep, '/')}/"
             folders[:] = sorted(name for name in folders if not is_ignored(base + name))
-            for name in [name for name in folders if os.path.islink(os.path.join(parent, name))]:
-                _refuse_link(os.path.join(parent, name), "a link to a directory", "Replace it by that directory")
-            for name in sorted(names):
-                path = os.path.join(parent, name)
-                if os.path.islink(path) and not links and not is_ignored(base + name):
-                    _refuse_link(path, "a link to a file", "links=True (--links) follows links to files")
+            linked = [name for name in folders if os.path.islink(os.path.join(parent, name))]
+            for name in sorted([*names, *linked]):
                 yield base + name
 
 
-def _refuse_link(path: str, found: str, hint: str) -> None:
+def has_link(directory: str, name: str) -> bool:
+    """Whether a link leads to a local file, or to a folder between it and a directory."""
+    if is_remote(directory):
+        return False
+    parts = name.split("/")
+    return any(os.path.islink(os.path.join(directory, *parts[: n + 1])) for n in range(len(parts)))
+
+
+def _refuse_link(path: str, links: bool) -> None:
+    if os.path.isdir(path):
+        found, hint = "a link to a directory", "Replace it by that directory"
+    elif not links:
+        found, hint = "a link to a file", "links=True (--links) follows links to files"
+    else:
+        return
     raise UnsupportedError(
-        "a signature covers files, not symbolic links",
-        path=path,
-        expected="a file",
-        found=found,
-        hint=hint,
+        "a signature covers files, not symbolic links", path=path, expected="a file", found=found, hint=hint
     )
 
 
@@ -89,7 +98,7 @@ def stale_signatures(directory: str, changed: Iterable[str]) -> list[str]:
     """
     names = frozenset(changed)
     try:
-        present = sorted(os.listdir(directory or os.curdir))
+        present = sorted(filter(is_about_others, os.listdir(directory or os.curdir)))
     except OSError:
         return []
     return [name for name in present if _says_of(directory, name) & names]
@@ -98,20 +107,24 @@ def stale_signatures(directory: str, changed: Iterable[str]) -> list[str]:
 def _says_of(directory: str, name: str) -> frozenset[str]:
     """Return the files that a signature or statement of provenance names; none for any other file."""
     with suppress(TensorkeepError, OSError):
-        if is_signature(name):
-            return covered_names(read_signature(os.path.join(directory, name)), name)
-        if name.endswith(PROVENANCE_SUFFIX):
-            return provenance_subjects(read_signature(os.path.join(directory, name)))
+        return covered_names(read_signature(os.path.join(directory, name)), name)
     return frozenset()
 
 
+def is_about_others(name: str) -> bool:
+    """Say whether a file is a signature or a statement of provenance by its name."""
+    return is_signature(name) or is_provenance(name)
+
+
 def covered_names(text: bytes, name: str) -> frozenset[str]:
-    """Return the files that a signature names, proven or not.
+    """Return the files that a signature or statement of provenance names, proven or not.
 
     Args:
-        text: The signature.
+        text: Its content.
         name: Its file name, which says what the signature of a single file is about.
     """
+    if is_provenance(name):
+        return provenance_subjects(text)
     files = parse_statement(parse_bundle(text, name).payload, name).files
     return frozenset(files) if "." not in files else frozenset({signed_file_of(name)})
 

@@ -72,6 +72,11 @@ def emit_provenance(
     return msgspec.json.format(msgspec.json.encode(statement), indent=2) + b"\n"
 
 
+def is_provenance(name: str) -> bool:
+    """Say whether a file is a statement of provenance by its name."""
+    return name.endswith(PROVENANCE_SUFFIX)
+
+
 def provenance_subjects(text: bytes) -> frozenset[str]:
     """Return the names of the files that a statement is about; FormatError if it is another text."""
     try:

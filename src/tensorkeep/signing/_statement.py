@@ -21,7 +21,7 @@ from typing import Annotated, Any, Final, NoReturn
 
 import msgspec
 
-from tensorkeep.errors import FormatError, UnsupportedError
+from tensorkeep.errors import FormatError, LimitError, UnsupportedError
 from tensorkeep.paths import is_inside
 from tensorkeep.signing._bundle import strict_json
 
@@ -146,7 +146,7 @@ def parse_statement(text: bytes, path: str) -> Statement:
         subject = document.subject[0]
         expected = {"sha256": _digest_of_all(files)}
         _require(subject.digest == expected, f"the subject's digest {expected['sha256']}", str(subject.digest))
-    except (FormatError, UnsupportedError) as error:
+    except (FormatError, LimitError, UnsupportedError) as error:
         raise error.with_fields(path=path) from None
     except (ValueError, RecursionError) as error:  # of JSON, UTF-8 and msgspec
         raise FormatError("the signature's statement is malformed", path=path, found=str(error)) from None

@@ -27,6 +27,7 @@ from tensorkeep.kinds.origins import SourceToOpen
 from tensorkeep.layout import RANK_SET, parse_size, rank_directory
 from tensorkeep.parallel import ProgressMeter, batches_of, parallel_map
 from tensorkeep.quantized import Layouts, layouts
+from tensorkeep.signing import is_provenance
 from tensorkeep.tensor_parallel._by_executor import filling_by
 from tensorkeep.tensor_parallel._divide import Division, Header, divide
 from tensorkeep.tensor_parallel._fill import Filled, TensorToFill, fill
@@ -256,6 +257,8 @@ def _companions(path: str) -> dict[str, bytes]:
     listed = USUAL_COMPANIONS if is_remote(directory) else list_names(directory) or ()
     found: dict[str, bytes] = {}
     for name in companions_among(listed):
+        if is_provenance(name):  # of other files
+            continue
         if is_remote(directory) or os.path.isfile(join(directory, name)):
             with suppress(SourceMissingError):
                 source = open_source(join(directory, name), backend="pread")

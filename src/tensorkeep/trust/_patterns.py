@@ -8,31 +8,48 @@ from __future__ import annotations
 
 import os
 import re
-from functools import cache
-from typing import Final
+from functools import cache, partial
+from typing import Final, NoReturn
 from urllib.parse import unquote, urlsplit
 
 from tensorkeep.errors import TrustError
-from tensorkeep.transport import is_remote
+from tensorkeep.transport import RemotePath, is_remote
 
 EVERYTHING: Final = "**"
+_LOCAL_SCHEMES: Final = frozenset({"file", "local"})
+_DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
 _has_wildcard = re.compile(r"[*?]").search
+_is_hidden = re.compile(r"[\\\x00-\x1f\x7f]|%(?:2e|2f|5c)", re.IGNORECASE).search
+_without_brackets = partial(re.compile(r"\[[^\]]*\]").sub, "")
 
 
 def place_of(path: str) -> str:
     """Return the one text by which patterns know a path or URL."""
     if not is_remote(path):
         return os.path.realpath(path)
-    parts = urlsplit(str(path))
-    steps = unquote(parts.path).split("/")
-    if parts.username is not None or "\\" in parts.path or not {".", ".."}.isdisjoint(steps):
-        raise TrustError(
-            "no policy can say where this URL leads",
-            path=path,
-            expected="neither `..`, backslashes nor a user name in it",
-            found=str(path),
-        )
-    return f"{parts.scheme.lower()}://{parts.netloc.lower()}{unquote(parts.path)}".rstrip("/")
+    remote = RemotePath.of(path)
+    url, parts = str(remote), urlsplit(remote)
+    steps = unquote(parts.path)
+    if parts.scheme.lower() in _LOCAL_SCHEMES:
+        _refuse(url, "a path instead of a URL")
+    if not remote.is_shown_whole:
+        _refuse(url, "no user name in it")
+    if not {".", ".."}.isdisjoint(steps.split("/")) or _is_hidden(steps):
+        _refuse(url, "neither `..`, backslashes, control characters nor characters that are encoded twice")
+    if "::" in _without_brackets(url):
+        _refuse(url, "one URL, and not one inside another")
+    return _plain(parts.scheme, parts.netloc, steps)
+
+
+def _plain(scheme: str, host: str, path: str) -> str:
+    """Return the text of a URL: with one slash between steps, and its host without capitals or its default port."""
+    scheme, host = scheme.lower(), host.lower().removesuffix(":")
+    host = host.removesuffix(_DEFAULT_PORTS.get(scheme, ":"))
+    return f"{scheme}://{host.removesuffix('.')}{re.sub('/+', '/', path)}".rstrip("/")
+
+
+def _refuse(url: str, expected: str) -> NoReturn:
+    raise TrustError("no policy can say where this URL leads", path=url, expected=expected, found=url)
 
 
 def is_matched(place: str, pattern: str) -> bool:
@@ -44,8 +61,12 @@ def is_matched(place: str, pattern: str) -> bool:
 
 def absolute(pattern: str, folder: str) -> str:
     """Return a pattern that depends on no working directory; relative ones begin at the folder of the policy."""
-    if pattern == EVERYTHING or "://" in pattern:
+    if pattern == EVERYTHING:
         return pattern
+    if "://" in pattern:
+        scheme, _, rest = pattern.partition("://")
+        host, slash, path = rest.partition("/")
+        return _plain(scheme, host, slash + path)
     path = os.path.join(folder, os.path.expanduser(pattern))
     wildcard = _has_wildcard(path)
     fixed = path[: wildcard.start()].rpartition(os.sep)[0] if wildcard else path

@@ -26,6 +26,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from tensorkeep.errors import FormatError, TrustError, as_transport_error
+from tensorkeep.layout import stem_of_index
 from tensorkeep.limits import MAX_KEY_NBYTES
 from tensorkeep.signing import PublicKey
 from tensorkeep.transport import is_remote, refuse_url
@@ -129,7 +130,7 @@ class Policy(msgspec.Struct, frozen=True):
             checkpoint: The path or URL of what is to be trusted: no policy is read from its directory.
 
         Raises:
-            TrustError: If the policy is in the directory of the checkpoint.
+            TrustError: If the policy or a key that it names is in the directory of the checkpoint.
             SourceMissingError: If there is no such file.
             FormatError: If it is neither.
             MissingDependencyError: If `cryptography` is not installed.
@@ -137,9 +138,8 @@ class Policy(msgspec.Struct, frozen=True):
         if isinstance(value, Policy):
             return value
         path = os.fsdecode(value)
-        if checkpoint is not None:
-            _refuse_inside(path, checkpoint)
-        return _read(path) if path.endswith(".toml") else cls((Rule(keys=(PublicKey.read(path),)),))
+        _refuse_inside(path, checkpoint)
+        return _read(path, checkpoint) if path.endswith(".toml") else cls((Rule(keys=(PublicKey.read(path),)),))
 
     def rule_for(self, path: str) -> Rule:
         """Return the rule that decides about a path or URL.
@@ -161,19 +161,17 @@ Trust = Policy | str | os.PathLike[str] | Literal[False]
 """What the argument `trust` may be; False is no policy, even if the environment names one."""
 
 
-def _refuse_inside(policy: str, path: str) -> None:
-    """Refuse a policy that came with the checkpoint at a path."""
+def _refuse_inside(policy: str, checkpoint: str | None) -> None:
+    """Refuse a policy or key that came with the checkpoint at a path."""
     refuse_url(policy, hint=_LOCAL)
-    if is_remote(path):
+    if checkpoint is None or is_remote(checkpoint):
         return
-    checkpoint = os.path.realpath(path)
-    folder = os.path.dirname(os.path.realpath(policy))
-    is_inside = (
-        os.path.commonpath([checkpoint, folder]) == checkpoint
-        if os.path.isdir(checkpoint)
-        else folder == os.path.dirname(checkpoint)
-    )
-    if is_inside:
+    place, folder = os.path.realpath(checkpoint), os.path.dirname(os.path.realpath(policy))
+    parent, name = os.path.split(place)
+    if stem_of_index(name):
+        place = parent
+    is_below = os.path.join(folder, "").startswith(os.path.join(place, ""))
+    if is_below if os.path.isdir(place) else folder == parent:
         raise TrustError(
             "a policy or key is not read from the directory of the checkpoint",
             path=policy,
@@ -200,8 +198,7 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rules: tuple[_Rule, ...]
 
 
-def _read(path: str) -> Policy:
-    refuse_url(path, hint=_LOCAL)
+def _read(path: str, checkpoint: str | None) -> Policy:
     with as_transport_error("could not read the policy", path), open(path, "rb") as file:
         text = file.read(MAX_KEY_NBYTES + 1)
     if len(text) > MAX_KEY_NBYTES:
@@ -209,15 +206,22 @@ def _read(path: str) -> Policy:
     folder = os.path.dirname(os.path.realpath(path))
     try:
         document = msgspec.convert(tomllib.loads(text.decode()), _Document)
-        return Policy(tuple(_rule_of(rule, folder) for rule in document.rules))
+        return Policy(tuple(_rule_of(rule, folder, checkpoint) for rule in document.rules))
     except FormatError as error:
         raise error.with_fields(path=error.path or path) from None
+    except TrustError:
+        raise
     except (ValueError, RecursionError) as error:  # of TOML, UTF-8 and msgspec
         raise FormatError("not a policy", path=path, found=str(error)) from None
 
 
-def _rule_of(rule: _Rule, folder: str) -> Rule:
+def _rule_of(rule: _Rule, folder: str, checkpoint: str | None) -> Rule:
     members: dict[str, Any] = {name: getattr(rule, name) for name in _Rule.__struct_fields__}
     members["paths"] = tuple(absolute(pattern, folder) for pattern in rule.paths)
-    members["keys"] = tuple(PublicKey.read(os.path.join(folder, os.path.expanduser(key))) for key in rule.keys)
+    members["keys"] = tuple(_key(os.path.join(folder, os.path.expanduser(key)), checkpoint) for key in rule.keys)
     return Rule(**members)
+
+
+def _key(path: str, checkpoint: str | None) -> PublicKey:
+    _refuse_inside(path, checkpoint)
+    return PublicKey.read(path)

@@ -299,9 +299,8 @@ def rewrite_as_one(
         check_replaced(checks, ProgressMeter(report, total), options.executor)
         describe = None
         if operation is not None:
-            parameters = {name: getattr(rewrite, name) for name in rewrite.__struct_fields__}
             read = [source for _, source in opened]
-            describe = provenance_of(operation, read, parameters, os.fspath(directory), options.stem)
+            describe = provenance_of(operation, read, rewrite, options, os.fspath(directory))
 
         def finish(staged: Collection[str]) -> None:
             refuse_replaced(identities)

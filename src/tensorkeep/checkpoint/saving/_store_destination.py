@@ -38,7 +38,7 @@ from tensorkeep.errors import (
 from tensorkeep.kinds.safetensors import Checkpoint, TensorFile, as_saved_directory
 from tensorkeep.layout import Index, blocks_name, index_names, parse_index, parse_removed
 from tensorkeep.limits import MAX_INDEX_NBYTES
-from tensorkeep.signing import USUAL, covered_names, read_signature
+from tensorkeep.signing import PROVENANCE_SUFFIX, USUAL, covered_names, read_signature
 from tensorkeep.tensors import FileBody, Sealing, file_body
 from tensorkeep.transport import ByteRange, RemotePath, Version, is_remote
 
@@ -184,7 +184,8 @@ class StoreDestination:
         old = OldFiles.in_store(self._options.stem, self._old.index if self._old else None)
         names = old.obsolete(set(new))
         if self._old is not None:
-            names |= _stale_signatures(self._directory, {*names, *new})
+            usual = (USUAL, self._options.stem + PROVENANCE_SUFFIX)
+            names |= {name for name in usual if _is_stale(self._directory, name, {*names, *new})}
         errors = remove_objects(self._directory, names)
         if errors:
             raise errors[0].with_fields(
@@ -192,12 +193,11 @@ class StoreDestination:
             ) from None
 
 
-def _stale_signatures(directory: RemotePath, changed: Collection[str]) -> set[str]:
-    """Return the usual signature if it names a file that changes; to find others, a listing would be needed."""
+def _is_stale(directory: RemotePath, name: str, changed: Collection[str]) -> bool:
+    """Whether a file of this name, if there is one, says something of a file that changes."""
     with suppress(TensorkeepError):
-        if not covered_names(read_signature(directory.joined(USUAL)), USUAL).isdisjoint(changed):
-            return {USUAL}
-    return set()
+        return not covered_names(read_signature(directory.joined(name)), name).isdisjoint(changed)
+    return False
 
 
 def _with_sidecars(names: Collection[str], spec: UploadSpec) -> list[str]:

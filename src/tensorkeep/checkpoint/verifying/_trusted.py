@@ -13,7 +13,7 @@ from tensorkeep.errors import SourceMissingError, TensorkeepError, TrustError
 from tensorkeep.kinds import Check, Checks, Finding, OpenOptions
 from tensorkeep.kinds.safetensors import TensorFile, open_file
 from tensorkeep.layout import stem_of_index
-from tensorkeep.signing import SignedFile, files_below, is_ignored, is_signature
+from tensorkeep.signing import SignedFile, files_below, has_link, is_ignored, is_signature
 from tensorkeep.transport import ByteRange, is_directory, is_remote, join, list_names, open_source, split
 from tensorkeep.trust import ALGORITHMS, Policy, Proof, Rule, prove
 
@@ -72,7 +72,7 @@ def _of_file(proof: Proof, rule: Rule, name: str, signed: SignedFile, opened: Ex
 def _expected_checks(proof: Proof, rule: Rule, name: str, signed: SignedFile, opened: ExitStack) -> Checks:
     """Return the checks of a file that can be opened, after comparing its header."""
     path = join(proof.root, name)
-    if not rule.links and _has_link(proof.root, name):
+    if not rule.links and has_link(proof.root, name):
         return _wrong("unsigned", "a symbolic link is in the place of a signed file", name)
     if signed.header is not None:
         file = opened.enter_context(open_file(path, OpenOptions(as_stored=True)))
@@ -91,21 +91,13 @@ def _tensors_of(file: TensorFile, name: str) -> Checks:
     )
 
 
-def _has_link(root: str, name: str) -> bool:
-    """Whether a link leads to a local file, or to a directory between it and the root."""
-    if is_remote(root):
-        return False
-    parts = name.split("/")
-    return any(os.path.islink(os.path.join(root, *parts[: n + 1])) for n in range(len(parts)))
-
-
 def _unsigned(proof: Proof, rule: Rule, path: str, read: set[str]) -> Iterator[Finding]:
     """Find files that no signature names: all below a directory, or those that hold the tensors."""
     if rule.additions:
         return
     names: Iterable[str] = read
     if is_directory(path):
-        names = (list_names(path) or read) if is_remote(path) else files_below(path, links=True)
+        names = (list_names(path) or read) if is_remote(path) else files_below(path)
     for name in sorted(set(names)):
         is_left_out = is_signature(name) or is_ignored(name, proof.ignored) or _is_directory(path, name)
         if name not in proof.files and not is_left_out:

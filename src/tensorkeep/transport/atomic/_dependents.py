@@ -12,8 +12,7 @@ from typing import Final
 
 from tensorkeep.on_demand import imported
 
-_SUFFIX: Final = ".sig"
-_SUFFIXES: Final = (_SUFFIX, ".provenance.json")
+_SUFFIXES: Final = (".sig", ".provenance.json")
 _STALE: Final = "tensorkeep.signing:stale_signatures"
 
 
@@ -31,9 +30,10 @@ def dependents_of(directory: str, changed: Iterable[str]) -> list[str]:
 
 
 def remove_dependents(path: str) -> None:
-    """Remove the signatures of a file that was replaced; one that stays proves nothing."""
+    """Remove those that name a file which was replaced; one that stays proves nothing."""
     directory, name = os.path.split(path)
-    usual = (path + _SUFFIX, os.path.join(directory, "model" + _SUFFIX))
+    about = (path, path.removesuffix(".safetensors"), os.path.join(directory, "model"))
+    usual = (stem + suffix for stem in about for suffix in _SUFFIXES)
     for stale in dependents_of(directory, [name]) if any(map(os.path.lexists, usual)) else ():
         with suppress(OSError):
             os.unlink(os.path.join(directory, stale))

@@ -103,6 +103,11 @@ class RemotePath(str):
         return scheme_of(self._url)
 
     @property
+    def is_shown_whole(self) -> bool:
+        """Whether only a query or a fragment is missing from the text, and no user or password."""
+        return self._url.startswith(str(self))
+
+    @property
     def options(self) -> dict[str, Any]:
         """Options of the store; they may hold secrets."""
         return dict(self._options)
