@@ -6,8 +6,9 @@
                       "signatures": [{"sig": "<base64>", "keyid": ""}]}}
 
 What is signed is the payload with its type before it, so neither can be changed. Everything else in the file is
-believed only as far as the signature proves it: the hint says which key to try. A bundle with a certificate instead
-of a hint was signed without a key of its own; `_keyless` checks it.
+believed only as far as the signature proves it: the hint says which key to try. A bundle with one certificate instead
+of a hint was signed by an identity, and `trust/_keyless.py` checks it. One with a chain of certificates was signed
+with a key that an authority certified; it counts if the policy has that key, and nobody looks at the chain.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ class Bundle(msgspec.Struct, frozen=True):
         payload: The signed bytes.
         signature: The signature.
         hint: Id of the key that made it, 64 hexadecimal digits; None if the bundle names none.
-        has_certificate: Whether it has a certificate instead of a key's id.
+        is_by_identity: Whether it has an identity's certificate, and was not made with a key that lasts.
     """
 
     text: bytes
     payload: bytes
     signature: bytes
     hint: str | None
-    has_certificate: bool
+    is_by_identity: bool
 
 
 class _Signature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -114,7 +115,7 @@ def parse_bundle(text: bytes, path: str) -> Bundle:
     hint = (key.hint if key else None) or None
     if envelope.signatures[0].keyid not in {"", hint}:
         _refuse(path, f"the key id {hint}", repr(envelope.signatures[0].keyid))
-    return Bundle(text, payload, signature, hint, key is None)
+    return Bundle(text, payload, signature, hint, material.certificate is not None)
 
 
 def strict_json(text: bytes, *, max_nodes: int = MAX_SIGNATURE_NODES) -> Any:

@@ -106,16 +106,17 @@ def _names(root: str, only: str | None) -> list[str]:
 
 def _signer(rule: Rule, bundle: Bundle, name: str) -> str:
     """Return who made a signature; TrustError unless the rule trusts them."""
-    if bundle.has_certificate:
+    if bundle.is_by_identity:
         return signer_of(bundle, rule.identities, name)
     keys = [key for key in rule.keys if bundle.hint in {key.id, None}]
     if not keys:
-        raise TrustError(f"`{name}` is signed with another key", found=f"key {(bundle.hint or '')[:16]}…")
+        raise TrustError(f"`{name}` is signed with another key", found=f"key {(bundle.hint or 'unknown')[:16]}…")
     message = signed_bytes(bundle.payload)
     for key in keys:
         if key.has_signed(message, bundle.signature):
             return key.id
-    raise TrustError(f"the signature in `{name}` is not by the key that it names")
+    named = "the key that it names" if bundle.hint else "a key that the policy trusts"
+    raise TrustError(f"the signature in `{name}` is not by {named}")
 
 
 def _refuse_contradictions(found: Iterable[_Signed], root: str) -> None:
