@@ -46,23 +46,23 @@ def sign_keyless(
     target = target_of(path)
     with importing(sigstore="'tensorkeep[keyless]'"):
         from sigstore.dsse import Statement
-        from sigstore.errors import Error
         from sigstore.models import ClientTrustConfig
-        from sigstore.oidc import IdentityError, IdentityToken, Issuer, detect_credential
+        from sigstore.oidc import IdentityToken, Issuer, detect_credential
         from sigstore.sign import SigningContext
     destination = destination_for(target, None, output)
     found, payload = statement_of(target, destination, links=links, rehash=rehash, progress=progress)
+    given = token
     try:
         config = ClientTrustConfig.production()
         given = token or detect_credential()
         identity = IdentityToken(given) if given else Issuer(config.signing_config.get_oidc_url()).identity_token()
         with SigningContext.from_trust_config(config).signer(identity) as signer:
             text = signer.sign_dsse(Statement(payload)).to_json().encode()
-    except (Error, IdentityError, OSError) as error:
+    except Exception as error:  # noqa: BLE001 - its errors have no base in common
         raise TransportError(
             "could not sign with an identity",
             path=target,
-            found=f"{type(error).__name__}: {error}".replace(token or "\0", "…"),
+            found=f"{type(error).__name__}: {error}".replace(given or "\0", "…"),
             hint="It needs a network and a person or CI system that can say who signs; `--key` needs neither",
         ) from None
     write_signature(destination, text)
