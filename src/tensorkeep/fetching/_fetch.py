@@ -78,7 +78,7 @@ def fetch(
         url: A URL of a directory, an index or a file, or the result of `tensorkeep.remote`.
         destination: A directory, created if its parent exists. For the URL of one file also a file path that ends in
             `.safetensors`, `.pt` or the like.
-        variant: Such as `"fp16"`, if the URL is that of a directory.
+        variant: Such as `"fp16"`, if the URL is a directory.
         companions: Whether to download the small files of the model too: configuration, tokenizer, README, license,
             but no code. If a server does not list its files, the usual names are requested.
         durable: Whether to wait until everything is on the disk (fsync), so that even a power cut loses nothing.
@@ -94,7 +94,7 @@ def fetch(
             URL with its credentials, and must see the destination. This process checks what came, and publishes it.
 
     Returns:
-        The path to open: the directory if `url` is that of a directory, else the file or index in it.
+        The path to open: the directory if `url` is one, else the file or index in it.
 
     Raises:
         SourceMissingError: If nothing is at the URL, a shard is missing, or the destination's parent does not exist.

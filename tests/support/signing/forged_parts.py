@@ -110,7 +110,7 @@ def _header_of_another(directory: Path, other: Path, draw: random.Random) -> Non
 
 
 def _copies(*suffixes: str) -> Forge:
-    """Replace files by those of another save, which are whole and fit each other."""
+    """Replace files by another save's, which are whole and fit each other."""
 
     def copy(directory: Path, other: Path, draw: random.Random) -> None:
         stem = draw.choice(sorted(path.name for path in directory.glob("*.safetensors")))
