@@ -359,6 +359,15 @@ def test_what_xet_says_is_understood(status: int, error: type[Exception]) -> Non
     assert "so-secret" not in str(caught.value)
 
 
+def test_a_file_that_goes_during_the_push_is_named(hub: HubServer, model: Path) -> None:
+    hub.on_request = lambda path: "/preupload/" in path and model.joinpath("config.json").unlink(missing_ok=True)
+
+    with pytest.raises(TransportError, match=r"could not read the file .*config\.json"):
+        tensorkeep.push(model, at(hub))
+
+    assert hub.commits == []
+
+
 def test_large_files_are_warned_of_with_what_to_do(
     hub: HubServer, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

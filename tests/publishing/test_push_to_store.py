@@ -179,6 +179,8 @@ def test_a_checkpoint_with_patches(place: str, tmp_path: Path) -> None:
 
     with pytest.raises(UnsupportedError, match="another directory"):
         tensorkeep.push(store.path_of(3), url, overwrite=True)
+    with pytest.raises(UnsupportedError, match="with patches"):
+        tensorkeep.push(store.path_of(1), url, overwrite=True)
     tensorkeep.push(store.path_of(3), f"{url}/whole", max_shard_size="200KB")
     assert np.array_equal(tensorkeep.load(f"{url}/whole")["w0"], after["w0"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,6 +72,8 @@ def moved(url: str) -> SourceChangedError:
 
 def _translated(error: Exception, url: str, token: str | None) -> TensorkeepError:
     error = _origin_of(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        return TransportError("could not read the file", path=os.fsdecode(error.filename), found=error.strerror)
     status = getattr(getattr(error, "response", None), "status_code", None) or _status_from_xet(error)
     kind = type(error).__name__
     if kind in {"RepositoryNotFoundError", "RevisionNotFoundError"}:

@@ -65,7 +65,7 @@ def refuse_unaware(files: Iterable[LocalFile], directory: str) -> None:
     The directory may be a stranger's, with a link to a private file of the user. The cache of the Hugging Face Hub is
     elsewhere, but meant: its snapshots are links to blobs beside them.
     """
-    cache, is_snapshot, _ = os.path.abspath(directory).partition(_SNAPSHOTS)
+    cache, is_snapshot, _ = os.path.abspath(directory).rpartition(_SNAPSHOTS)
     homes = [directory, *([os.path.join(cache, "blobs")] if is_snapshot else [])]
     allowed = tuple(os.path.join(os.path.realpath(home), "") for home in homes)
     for file in files:

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from tensorkeep.checkpoint import FileNames, verify
+from tensorkeep.deltas import DOCUMENT_NAME
 from tensorkeep.errors import (
     IntegrityError,
     SourceChangedError,
@@ -68,6 +69,16 @@ class Package(msgspec.Struct, frozen=True):
                 path=url,
                 found=", ".join(sorted(signed)),
                 hint="Put the one of the repository into the directory, and sign that",
+            )
+
+    def refuse_beside(self, there: Collection[str], url: str) -> None:
+        """Refuse a place where readers would still find a checkpoint with patches."""
+        if self.names is not None and DOCUMENT_NAME in there and DOCUMENT_NAME not in self.files:
+            raise UnsupportedError(
+                "a checkpoint with patches is there, which readers would still find",
+                path=url,
+                found=DOCUMENT_NAME,
+                hint="Push to another directory, or remove that file",
             )
 
     def refuse_changes(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
+from contextlib import closing
 from typing import Final, TypeVar
 
 import msgspec
@@ -14,6 +15,7 @@ from tensorkeep.checkpoint import (
     existing_index,
     sha256_of,
 )
+from tensorkeep.deltas import DOCUMENT_NAME
 from tensorkeep.errors import AccessDeniedError, SourceMissingError, UnsupportedError
 from tensorkeep.kinds import OpenOptions
 from tensorkeep.kinds.safetensors import open_file
@@ -61,6 +63,7 @@ def plan_for_store(new: Package, names: FileNames, directory: RemotePath) -> Sto
     """Look at what is in a directory of a store, and say what a push does."""
     old = existing_index(directory, filter(names.is_index, names.entries))
     index = new.index if new.index is not None or old is None else _index_of(new)
+    new.refuse_beside({DOCUMENT_NAME} if _has(directory, DOCUMENT_NAME) else {}, str(directory))
     is_renamed = index is not None and not new.is_signed
     targets = each(new.shards, lambda name: _target(name, new.files[name], old) if is_renamed else name)
     is_published = index is not None and index.shards is not None and old is not None and old.index == index
@@ -161,9 +164,7 @@ def _has_bytes(path: RemotePath, file: LocalFile) -> bool:
     """Say whether a file there has the bytes of one here; read until they differ."""
     if not has_size(path, file):
         return False
-    here, there = open_source(file.path, backend="pread"), path.open()
-    for start in range(0, file.nbytes, _PIECE_NBYTES):
-        span = ByteRange(start, min(start + _PIECE_NBYTES, file.nbytes))
-        if bytes(here.read(span)) != bytes(there.read(span)):
-            return False
-    return True
+    with closing(open_source(file.path, backend="pread")) as here, closing(path.open()) as there:
+        starts = range(0, file.nbytes, _PIECE_NBYTES)
+        spans = (ByteRange(start, min(start + _PIECE_NBYTES, file.nbytes)) for start in starts)
+        return all(bytes(here.read(span)) == bytes(there.read(span)) for span in spans)

@@ -94,6 +94,7 @@ def push_to_hub(new: Package, repository: HubRepository, options: HubOptions) ->
 
 
 def _changes(new: Package, head: Head, repository: HubRepository) -> _Changes:
+    new.refuse_beside(head.files, repository.url)
     same = unchanged_among(new.files, head.files)
     kept = tuple(name for name in (CARD,) if name in new.others and name in head.files and name not in same)
     new.refuse_unsigned(kept, repository.url)

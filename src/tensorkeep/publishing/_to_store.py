@@ -23,7 +23,7 @@ from tensorkeep.checkpoint import (
     existing_index,
     remove_objects,
 )
-from tensorkeep.errors import TransportError, UnsupportedError
+from tensorkeep.errors import TensorkeepError, TransportError, UnsupportedError
 from tensorkeep.layout import Index, emit_index
 from tensorkeep.limits import MAX_SIGNATURE_NBYTES
 from tensorkeep.parallel import ProgressMeter, parallel_map
@@ -144,9 +144,14 @@ def _commit(plan: StorePlan, index_text: bytes | None, directory: RemotePath) ->
 
 def _remove(removed: Collection[str], names: FileNames, directory: RemotePath) -> None:
     """Remove files, except those that are in use again since another push came by."""
-    now = existing_index(directory, filter(names.is_index, names.entries)) if removed else None
-    used = {*now.index.files, *now.index.sidecars, now.name} if now and now.index else set()
-    errors = remove_objects(directory, set(removed) - used)
+    if not removed:
+        return
+    try:
+        now = existing_index(directory, filter(names.is_index, names.entries))
+        used = {*now.index.files, *now.index.sidecars, now.name} if now and now.index else set()
+        errors = remove_objects(directory, set(removed) - used)
+    except TensorkeepError as error:
+        errors = [error]
     if errors:
         raise errors[0].with_fields(
             message=f"the checkpoint is published, but files of the old one are left: {errors[0].message}"
