@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import obstore.store
 import pytest
 
 import tensorkeep
@@ -173,7 +174,8 @@ class TestStoreCheckpoint:
     def test_a_killed_fit_continues_as_if_nothing_had_happened(self, background: bool, tmp_path: Path) -> None:
         compiled = background and BACKEND == "jax"  # which keeps variables elsewhere while it trains
         start = as_numpy(tensorkeep.keras.capture(model=(whole := new_model(compiled=compiled))))
-        store = tensorkeep.CheckpointStore(tmp_path / "run", keep_last=2, monitor="val_loss")
+        place = tensorkeep.remote(obstore.store.MemoryStore(), "run") if background else tmp_path / "run"
+        store = tensorkeep.CheckpointStore(place, keep_last=2, monitor="val_loss")
         fit(whole, 4, StoreCheckpoint(tmp_path / "whole"))
 
         first, saver = new_model(compiled=compiled), StoreCheckpoint(store, background=background)

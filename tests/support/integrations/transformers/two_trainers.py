@@ -60,6 +60,14 @@ generators = [[process["rng"]["torch"] for process in end["processes"]] for end 
 assert all(torch.equal(one, other) for one, other in zip(*generators, strict=True))
 assert len(generators[0]) == 2
 
+in_bucket = f"local://{FOLDER}/bucket"
+trainer(in_bucket, callbacks=[StopAt12()], **SETTINGS).train()
+run = trainer(in_bucket, load_best_model_at_end=True, **SETTINGS)
+torch.rand(RANK + 1)
+run.train(resume_from_checkpoint=True)
+assert_equal(weights(run.model), weights(never_stopped.model))
+assert run.state.best_model_checkpoint == f"{in_bucket}/step-{never_stopped.state.best_global_step:08d}"
+
 try:
     trainer(FOLDER / "nothing", **SETTINGS).train(resume_from_checkpoint=True)
 except SourceMissingError:  # in both processes

@@ -9,6 +9,7 @@ import sys
 
 import fsspec
 import numpy as np
+import obstore.exceptions
 import obstore.store
 import pytest
 
@@ -18,6 +19,7 @@ from tensorkeep.errors import (
     AccessDeniedError,
     SourceChangedError,
     SourceMissingError,
+    TransientError,
     TransportError,
     UnsupportedError,
 )
@@ -129,6 +131,14 @@ class TestS3:
     def test_options_that_nobody_knows(self, at) -> None:
         with pytest.raises(UnsupportedError):
             tensorkeep.open(at("s3://models/x.safetensors", colour="green"))
+
+    def test_no_credentials(self, monkeypatch) -> None:
+        def ask(*_, **__):
+            raise obstore.exceptions.GenericError("Error performing PUT http://169.254.169.254/latest/api/token")
+
+        monkeypatch.setattr(obstore, "get", ask)
+        with pytest.raises(TransientError, match=r"environment has no credentials.*Set them in the environment"):
+            tensorkeep.open(remote("s3://models/x.safetensors", attempts=1, region="us-east-1"))
 
     def test_wrong_credentials(self) -> None:
         code = f"""

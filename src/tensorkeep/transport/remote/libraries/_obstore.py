@@ -233,6 +233,9 @@ _CHUNK_NBYTES: Final = 2**18
 """Bytes handed over at a time: enough to keep Python's work per byte small."""
 
 
+_MACHINE_CREDENTIALS: Final = ("//169.254.169.254/", "//169.254.170.2/", "//metadata.google.internal/", "//metadata/")
+"""What gives credentials to machines in a cloud, and is asked where the environment has none."""
+
 _LISTED_AT_ONCE: Final = 1000
 
 _PART_NBYTES: Final = 2**23
@@ -298,6 +301,13 @@ def _translated(error: Exception, name: str, doing: str = "read") -> TransportEr
         return SourceChangedError(
             "the file was replaced by another while it was open", path=name, hint="Open it again"
         )
-    if kind == "GenericError":
-        return TransientError(f"the file could not be {doing}", path=name, found=found)
-    return TransportError(f"the file could not be {doing}", path=name, found=found)
+    error_class = TransientError if kind == "GenericError" else TransportError
+    if any(host in text for host in _MACHINE_CREDENTIALS):
+        return error_class(
+            "the environment has no credentials for the store, and this machine did not give any",
+            path=name,
+            found=found,
+            hint="Set them in the environment, or pass them to tensorkeep.remote(url, …); skip_signature=True if the"
+            " bucket is public",
+        )
+    return error_class(f"the file could not be {doing}", path=name, found=found)
