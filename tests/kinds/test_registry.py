@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
 
@@ -52,3 +53,22 @@ def test_what_is_not_on_a_server_is_asked_for_only_under_names_that_it_may_have(
         with pytest.raises(SourceMissingError):
             tensorkeep.open(server.url + name)
         assert len(server.requests) == n_requests
+
+
+@pytest.mark.parametrize(("name", "n_requests"), [("a/", 3), ("a", 4)])
+def test_what_a_store_does_not_have_is_listed_once(
+    name: str, n_requests: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The usual two names, the listing, and what the names of TensorFlow's files may begin with."""
+    files = type(fsspec.filesystem("memory"))
+    asked: list[str] = []
+    for method in ("info", "ls"):
+        real = getattr(files, method)
+        monkeypatch.setattr(
+            files,
+            method,
+            lambda self, path, *rest, real=real, **more: asked.append(path) or real(self, path, *rest, **more),
+        )
+    with pytest.raises(SourceMissingError):
+        tensorkeep.open(f"memory://nowhere/{name}")
+    assert len(asked) == n_requests

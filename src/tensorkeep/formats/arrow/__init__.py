@@ -15,6 +15,7 @@
 
 from tensorkeep.formats.arrow._buffers import BitSource, CompressedSource
 from tensorkeep.formats.arrow._columns import Column, Part
+from tensorkeep.formats.arrow._layout import Rows
 from tensorkeep.formats.arrow._messages import CONTINUED, MAGIC, is_message
 from tensorkeep.formats.arrow._r_metadata import is_plain_r
 from tensorkeep.formats.arrow._read import Document, LoneTensor, read_document
@@ -29,6 +30,7 @@ __all__ = [
     "Document",
     "LoneTensor",
     "Part",
+    "Rows",
     "is_message",
     "is_plain_r",
     "read_document",

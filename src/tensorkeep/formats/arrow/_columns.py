@@ -91,6 +91,7 @@ class _Batch:
         self._starts = self._placed(layout, [count for (count,) in header.structs(4, "<q")])
         self._check_nodes(layout)
         self._check_buffers()
+        self._has_nulls = any(n_nulls for _, n_nulls in self._nodes)
 
     def _placed(self, layout: Layout, n_more: list[int]) -> list[int]:
         """Return the number of the first buffer of each node."""
@@ -129,7 +130,7 @@ class _Batch:
             raise FormatError("two buffers of a batch overlap")
 
     def count_nulls(self, leaf: Leaf) -> int:
-        return sum(self._nodes[node][1] for node in leaf.rows.nodes)
+        return sum(self._nodes[node][1] for node in leaf.nodes) if self._has_nulls else 0
 
     def elements(self, leaf: Leaf) -> Part:
         """Return where the elements of a column are; of strings, their offsets."""
@@ -144,11 +145,11 @@ class _Batch:
 
     def text(self, leaf: Leaf) -> Part:
         """Return where the bytes of strings are."""
-        length = self._buffers[self._starts[leaf.rows.nodes[-1]] + 2][1]
+        length = self._buffers[self._starts[leaf.nodes[-1]] + 2][1]
         return self._part(leaf, 2, -1 if self._codec and length else length, 0)
 
     def _part(self, leaf: Leaf, place: int, nbytes: int, n_elements: int) -> Part:
-        offset, length = self._buffers[self._starts[leaf.rows.nodes[-1]] + place]
+        offset, length = self._buffers[self._starts[leaf.nodes[-1]] + place]
         start = self._body.start + offset
         if self._codec and nbytes:
             if nbytes > MAX_RATIOS[self._codec] * length:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from tensorkeep.errors import FormatError
-from tensorkeep.formats.arrow._schema import Field, Schema
+from tensorkeep.formats.arrow._schema import Field, Schema, Type
 from tensorkeep.limits import MAX_I64, MAX_NDIM
 
 _FIXED_SHAPE: Final = "arrow.fixed_shape_tensor"
@@ -45,38 +45,32 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """The elements of each row of a column.
+    """The elements of each row of a column; columns of one type have one such object.
 
     Attributes:
-        nodes: Numbers of the nodes whose nulls are nulls of the column; the last is its own.
         per_row: How many elements there are.
         shape: Extents of one row.
         strides: Elements from one entry to the next in each.
     """
 
-    nodes: tuple[int, ...]
-    per_row: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-    def within(self, node: int) -> Rows:
-        return Rows((*self.nodes, node), self.per_row, self.shape, self.strides)
+    per_row: int = 1
+    shape: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
 
     def of(self, size: int) -> Rows:
-        return self._divided((size,), (1,), size)
+        return self.divided((size,), (1,), size)
 
     def of_lists(self, field: Field) -> Rows:
         """Return the rows of a list, in the shape of tensors if it is a column of tensors."""
         if field.extension != _FIXED_SHAPE:
-            return self.of(field.size)
+            return self.of(field.type.size)
         text = field.metadata.get(_SHAPE_KEY, "")
-        read = _tensor_shape if len(text) < _MAX_KEPT_TEXT else _tensor_shape.__wrapped__
-        shape, strides = read(text, field.size)
-        return self._divided(shape, strides, field.size)
+        read = _tensor_rows if len(text) < _MAX_KEPT_TEXT else _tensor_rows.__wrapped__
+        return read(self, text, field.type.size)
 
-    def _divided(self, shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> Rows:
+    def divided(self, shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> Rows:
         outer = tuple(stride * size for stride in self.strides)
-        rows = Rows(self.nodes, self.per_row * size, (*self.shape, *shape), (*outer, *strides))
+        rows = Rows(self.per_row * size, (*self.shape, *shape), (*outer, *strides))
         if len(rows.shape) >= MAX_NDIM or rows.per_row > MAX_I64:
             raise FormatError("the rows of a column are larger than any tensor", found=f"{rows.shape!r:.100}")
         return rows
@@ -92,6 +86,7 @@ class Leaf(msgspec.Struct, frozen=True):
         text_width: Bytes of each offset of strings; 0 for tensors.
         is_binary: Whether strings are bytes.
         rows: The elements of each row.
+        nodes: Numbers of the nodes whose nulls are nulls of the column; the last is its own.
     """
 
     name: str
@@ -100,6 +95,7 @@ class Leaf(msgspec.Struct, frozen=True):
     text_width: int
     is_binary: bool
     rows: Rows
+    nodes: tuple[int, ...]
 
 
 class Layout:
@@ -117,34 +113,33 @@ class Layout:
         self.others: dict[str, str] = {}
         self._names: set[str] = set()
         for field in schema.fields:
-            self._add(field, field.name, Rows((), 1, (), ()))
+            self._add(field, field.name, Rows(), ())
 
-    def _add(self, field: Field, name: str, rows: Rows) -> None:
-        rows = rows.within(len(self.nodes))
-        self.nodes.append(_node(field, rows.per_row))
+    def _add(self, field: Field, name: str, rows: Rows, nodes: tuple[int, ...]) -> None:
+        kind, nodes = field.type.kind, (*nodes, len(self.nodes))
+        self.nodes.append(_node(field.type, rows.per_row, is_encoded=field.is_encoded))
         if field.is_encoded:
-            self._leave_out(name, f"{field.text} in a dictionary")
-        elif field.kind == "struct" and field.children:
+            self._leave_out(name, f"{field.type.text} in a dictionary")
+        elif kind == "struct" and field.children:
             for child in field.children:
-                self._add(child, f"{name}.{child.name}", rows)
-        elif field.kind == "fixed_size_list" and len(field.children) == 1:
-            self._add(field.children[0], name, rows.of_lists(field))
-        elif field.dtype is not None or (field.kind in _TEXT_WIDTHS and not rows.shape):
-            if field.kind == "fixed_size_binary":
-                rows = rows.of(field.size)
+                self._add(child, f"{name}.{child.name}", rows, nodes)
+        elif kind == "fixed_size_list" and len(field.children) == 1:
+            self._add(field.children[0], name, rows.of_lists(field), nodes)
+        elif field.type.dtype is not None or (kind in _TEXT_WIDTHS and not rows.shape):
+            if kind == "fixed_size_binary":
+                rows = rows.of(field.type.size)
             self._note(name)
-            width = _TEXT_WIDTHS.get(field.kind, 0)
-            is_binary = "binary" in field.kind
-            self.leaves.append(Leaf(name, field.text, field.dtype, width, is_binary, rows))
+            width = _TEXT_WIDTHS.get(kind, 0)
+            self.leaves.append(Leaf(name, field.type.text, field.type.dtype, width, "binary" in kind, rows, nodes))
         else:
-            self._leave_out(name, field.text)
+            self._leave_out(name, field.type.text)
             self._skip(field)
 
     def _skip(self, field: Field) -> None:
         waiting = list(reversed(field.children))
         while waiting:
             child = waiting.pop()
-            self.nodes.append(_node(child, None))
+            self.nodes.append(_node(child.type, None, is_encoded=child.is_encoded))
             waiting.extend(() if child.is_encoded else reversed(child.children))
 
     def _leave_out(self, name: str, text: str) -> None:
@@ -157,21 +152,22 @@ class Layout:
         self._names.add(name)
 
 
-def _node(field: Field, per_row: int | None) -> Node:
-    return _node_of(field.kind, per_row, is_encoded=field.is_encoded, is_dense=field.is_dense)
-
-
 @lru_cache(1024)
-def _node_of(kind: str, per_row: int | None, *, is_encoded: bool, is_dense: bool) -> Node:
+def _node(found: Type, per_row: int | None, *, is_encoded: bool) -> Node:
     if is_encoded:
         return Node(2, is_view=False, per_row=per_row)
-    if kind == "union":
-        return Node(1 + is_dense, is_view=False, per_row=per_row)
-    n_buffers = _N_LIST_BUFFERS.get(kind, _N_BUFFERS.get(kind, 2))
-    return Node(n_buffers, is_view=kind in _VIEWS, per_row=per_row)
+    if found.kind == "union":
+        return Node(1 + found.is_dense, is_view=False, per_row=per_row)
+    n_buffers = _N_LIST_BUFFERS.get(found.kind, _N_BUFFERS.get(found.kind, 2))
+    return Node(n_buffers, is_view=found.kind in _VIEWS, per_row=per_row)
 
 
 @lru_cache(1024)
+def _tensor_rows(outer: Rows, text: str, size: int) -> Rows:
+    shape, strides = _tensor_shape(text, size)
+    return outer.divided(shape, strides, size)
+
+
 def _tensor_shape(text: str, size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return shape and strides of each tensor in a column, from its description and the number of elements."""
     shape: Any = None

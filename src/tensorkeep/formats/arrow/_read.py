@@ -120,13 +120,13 @@ def _lone_tensor(message: Message) -> LoneTensor:
     if message.kind != TENSOR:
         raise FormatError("a tensor is followed by something else", found=f"message of kind {message.kind}")
     header = message.header
-    kind, facts = parse_type(header.number(0, "B"), header.table(1))
+    found = parse_type(header.number(0, "B"), header.table(1))
     shape = tuple(extent.number(0, "q") for extent in header.tables(2))
     strides = tuple(stride for (stride,) in header.structs(3, "<q"))
     offset, nbytes = header.struct(4, "<qq") or (0, 0)
-    dtype = facts.get("dtype")
-    if dtype is None or kind not in {"int", "float"}:
-        raise UnsupportedError("a tensor has another type than numbers", found=kind)
+    dtype = found.dtype
+    if dtype is None or found.kind not in {"int", "float"}:
+        raise UnsupportedError("a tensor has another type than numbers", found=found.kind)
     itemsize = ALL_BY_NAME[dtype].itemsize
     if len(shape) > MAX_NDIM or min((*shape, *strides), default=0) < 0 or any(step % itemsize for step in strides):
         raise FormatError("no tensor has this shape and these strides", found=f"{shape!r:.100}, {strides!r:.100}")

@@ -34,31 +34,41 @@ _NAMES: Final = (
 Part = TypeVar("Part")
 
 
+class Type(msgspec.Struct, frozen=True):
+    """The type of a column.
+
+    Attributes:
+        kind: Its name.
+        text: The same with its unit, for people.
+        dtype: Name in the dtype table, if elements have a fixed size; a column of bits is `"BOOL"`.
+        size: Elements of a list of fixed size, or bytes of a binary of fixed size.
+        is_dense: Whether a union has offsets.
+    """
+
+    kind: str
+    text: str
+    dtype: str | None = None
+    size: int = 0
+    is_dense: bool = False
+
+
 class Field(msgspec.Struct, frozen=True):
     """One column, or a part of one.
 
     Attributes:
         name: As the file says.
-        kind: Name of the type.
-        text: The type with its unit, for people.
-        dtype: Name in the dtype table, if elements have a fixed size; a column of bits is `"BOOL"`.
-        size: Elements of a list of fixed size, or bytes of a binary of fixed size.
+        type: What its values are.
         children: The fields in it.
         metadata: Free text by key.
         is_encoded: Whether its values are places in a dictionary.
-        is_dense: Whether a union has offsets.
         is_pickled: Whether some versions of pyarrow unpickle its type, or a type in it.
     """
 
     name: str
-    kind: str
-    text: str
-    dtype: str | None = None
-    size: int = 0
+    type: Type
     children: tuple[Field, ...] = ()
     metadata: dict[str, str] = {}
     is_encoded: bool = False
-    is_dense: bool = False
     is_pickled: bool = False
 
     @property
@@ -115,17 +125,17 @@ def _parse_fields(tables: Tables, most: int, depth: int) -> list[Field]:
         tables.has(4).tolist(),
         strict=True,
     )
+    may_be_pickled = any(child.is_pickled for child in children)
     return [
         Field(
             name,
-            kind,
-            children=tuple(within),
-            metadata=dict(texts),
-            is_encoded=is_encoded,
-            is_pickled=_PICKLED in texts or any(child.is_pickled for child in within),
-            **facts,
+            found,
+            tuple(within),
+            dict(texts),
+            is_encoded,
+            _PICKLED in texts or (may_be_pickled and any(child.is_pickled for child in within)),
         )
-        for name, (kind, facts), within, texts, is_encoded in rows
+        for name, found, within, texts, is_encoded in rows
     ]
 
 
@@ -137,7 +147,7 @@ def _divided(parts: list[Part], counts: list[int]) -> Iterator[list[Part]]:
         start += count
 
 
-def _types_of(tables: Tables) -> list[tuple[str, dict[str, Any]]]:
+def _types_of(tables: Tables) -> list[Type]:
     """Return the type of each field; those with the same numbers are read once."""
     found: list[Any] = [None] * len(tables)
     numbers = tables.numbers(2, "u1")
@@ -150,7 +160,7 @@ def _types_of(tables: Tables) -> list[tuple[str, dict[str, Any]]]:
         codes = _NUMBERS_OF.get(_NAMES[number], ())
         columns = [types.numbers(field, code, _ABSENT).tolist() for field, code in enumerate(codes)]
         keys = list(zip(*columns, strict=True)) if columns else range(len(types))
-        known: dict[Any, tuple[str, dict[str, Any]]] = {}
+        known: dict[Any, Type] = {}
         for which, (place, key) in enumerate(zip(places.tolist(), keys, strict=True)):
             if key not in known:
                 known[key] = parse_type(number, types[which])
@@ -158,12 +168,12 @@ def _types_of(tables: Tables) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-def parse_type(number: int, table: Table | None) -> tuple[str, dict[str, Any]]:
-    """Return the kind of a type, and what else is known of it."""
+def parse_type(number: int, table: Table | None) -> Type:
+    """Return a type, given its number."""
     if not 0 < number < len(_NAMES) or table is None:
         raise FormatError("a column has a type that Arrow does not have", found=f"number {number}")
     kind = _NAMES[number]
-    return kind, {"text": kind} | (_TYPES[kind](table) if kind in _TYPES else {})
+    return Type(kind, **{"text": kind} | (_TYPES[kind](table) if kind in _TYPES else {}))
 
 
 def _int(table: Table) -> dict[str, Any]:

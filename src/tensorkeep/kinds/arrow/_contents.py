@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -15,6 +16,7 @@ from tensorkeep.formats.arrow import (
     Document,
     LoneTensor,
     Part,
+    Rows,
     read_document,
     string_array,
 )
@@ -61,7 +63,7 @@ def _metadata(document: Document) -> dict[str, str]:
 
 def _place(column: Column, source: ByteSource, *, is_big_endian: bool) -> TensorPlace:
     leaf = column.leaf
-    shape, strides = (column.n_rows, *leaf.rows.shape), (leaf.rows.per_row, *leaf.rows.strides)
+    shape, strides = _shape_of(leaf.rows, column.n_rows)
     dtype = leaf.dtype or ""
     start, bytes_of = 0, None
     if 0 not in shape:
@@ -71,8 +73,14 @@ def _place(column: Column, source: ByteSource, *, is_big_endian: bool) -> Tensor
         else:
             bytes_of = parts[0][0] if len(parts) == 1 else JoinedSource(parts, source.name)
     is_swapped = is_big_endian and ALL_BY_NAME[dtype].itemsize > 1
-    own_strides = None if strides == c_strides(shape) else strides
-    return TensorPlace(dtype, shape, start, strides=own_strides, is_big_endian=is_swapped, source=bytes_of)
+    return TensorPlace(dtype, shape, start, strides=strides, is_big_endian=is_swapped, source=bytes_of)
+
+
+@lru_cache(1024)
+def _shape_of(rows: Rows, n_rows: int) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+    """Return the shape of so many rows, and their strides if they are not in C order."""
+    shape, strides = (n_rows, *rows.shape), (rows.per_row, *rows.strides)
+    return shape, None if strides == c_strides(shape) else strides
 
 
 def _unpacked(part: Part, source: ByteSource, *, is_bits: bool) -> tuple[ByteSource, ByteRange]:

@@ -91,7 +91,7 @@ class LazyKind(msgspec.Struct, frozen=True):
         if self.looks_closer:
             return not any(name.endswith(_SAFETENSORS) for name in names)
         if not names:  # the listing of what is no directory, although its URL looks like one
-            return self._is_completed(place)
+            return not (place.path or "").endswith("/") and self._is_completed(place)
         return any(map(self._is_listed, names))
 
     def _is_listed(self, name: str) -> bool:

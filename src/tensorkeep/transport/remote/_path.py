@@ -43,7 +43,7 @@ class _Family:
         self.stores: dict[bool, RemoteStore] = {}  # so that all use the same connections
         self.is_cached = False
         self.openings: dict[str, Opening | SourceMissingError | AccessDeniedError] = {}
-        self.names: dict[str, list[str] | None] = {}
+        self.names: dict[str, list[str] | SourceMissingError] = {}
 
     def forget(self) -> None:
         """Stop caching, and drop what was cached."""
@@ -156,9 +156,17 @@ class RemotePath(str):
     def names(self) -> list[str] | None:
         """Return the names in this directory; None if the store cannot list it."""
         store, path = self._place()
-        if self._url in self._family.names:
-            return self._family.names[self._url]
-        names = store.names(path)
+        known = self._family.names.get(self._url)
+        if isinstance(known, SourceMissingError):
+            raise known.with_fields()
+        if known is not None:
+            return known
+        try:
+            names = store.names(path)
+        except SourceMissingError as error:
+            if self._family.is_cached:
+                self._family.names[self._url] = error.with_fields()
+            raise
         if self._family.is_cached and names is not None:  # None costs no request
             self._family.names[self._url] = names
         return names
