@@ -30,7 +30,7 @@
 """
 
 from tensorkeep.formats._attributes import attribute_text, attribute_texts
-from tensorkeep.formats._chunks import Checksum, Chunks, StoredChunk
+from tensorkeep.formats._chunks import Checksum, Chunks, StoredChunk, StreamedChunks
 from tensorkeep.formats._contents import FileContents, TensorPlace, UntypedTensor, dense_nbytes
 from tensorkeep.formats._description import Description, Digests, FileDescription
 from tensorkeep.formats._lfs_pointer import LfsPointer, parse_lfs_pointer
@@ -48,6 +48,7 @@ __all__ = [
     "LfsPointer",
     "Sniffed",
     "StoredChunk",
+    "StreamedChunks",
     "StringArray",
     "TensorPlace",
     "UntypedTensor",

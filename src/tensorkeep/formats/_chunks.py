@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -71,3 +71,11 @@ class Chunks(Protocol):
 
     def checksums(self) -> list[Checksum]:
         """Return the checksums that the file has of stored chunks; empty where it has none."""
+
+
+@runtime_checkable
+class StreamedChunks(Chunks, Protocol):
+    """Chunks that need not be in memory to be unpacked."""
+
+    def unpack_into(self, chunk: StoredChunk, into: memoryview) -> bool:
+        """Read a chunk and unpack it into memory for its elements, piece by piece; False if it must be held whole."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import shutil
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ import pytest
 import tensorkeep
 from tensorkeep.errors import FormatError, IntegrityError, LimitError, UnsupportedError
 from tensorkeep.formats import zarr
-from tests.support.formats.orbax_files import files_at
+from tests.support.formats.orbax_files import files_at, write_zarr
 from tests.support.remote.fault_server import FaultServer
 
 N_ARRAYS = 9
@@ -77,24 +76,12 @@ def test_a_store_is_listed_once(form: str, saved: Path, stored: Any, monkeypatch
 def test_a_slice_asks_only_for_the_chunks_that_it_touches(tmp_path: Path) -> None:
     array = np.arange(100 * 30, dtype=np.int32).reshape(100, 30)
     directory = tmp_path / "step"
-    write(directory, array, (10, 30))
+    write_zarr(directory, array, (10, 30))
     with FaultServer(files_at("one", directory)) as server, tensorkeep.open(f"{server.url}one/") as opened:
         n_opened = len(server.requests)
 
         assert np.array_equal(opened["w"][25:41, ::3], array[25:41, ::3])
         assert len(server.requests) == n_opened + 3
-
-
-def write(directory: Path, array: np.ndarray[Any, Any], chunk: tuple[int, int]) -> None:
-    """Write an array of whole chunks, as zarr 2 without compression."""
-    (directory / "w").mkdir(parents=True)
-    leaf = {"key_metadata": [{"key": "w", "key_type": 2}], "value_metadata": {"value_type": "jax.Array"}}
-    (directory / "_METADATA").write_text(json.dumps({"tree_metadata": {"('w',)": leaf}, "use_zarr3": False}))
-    (directory / "_CHECKPOINT_METADATA").write_text('{"commit_timestamp_nsecs": 1}')
-    layout = {"shape": array.shape, "chunks": chunk, "dtype": array.dtype.str, "zarr_format": 2}
-    (directory / "w" / ".zarray").write_text(json.dumps(layout))
-    for at in range(0, len(array), chunk[0]):
-        (directory / "w" / f"{at // chunk[0]}.0").write_bytes(array[at : at + chunk[0]].tobytes())
 
 
 @FORMS
@@ -117,7 +104,7 @@ def test_what_is_missing_is_named(form: str, saved: Path, tmp_path: Path, stored
 
 def test_an_array_larger_than_its_files_is_refused(tmp_path: Path) -> None:
     array = np.zeros((4, 4), np.int32)
-    write(tmp_path / "step", array, (4, 4))
+    write_zarr(tmp_path / "step", array, (4, 4))
     path = tmp_path / "step" / "w" / ".zarray"
     path.write_text(path.read_text().replace("[4, 4]", "[4000000, 4000000]", 1))
     with FaultServer(files_at("one", tmp_path / "step")) as server, tensorkeep.open(f"{server.url}one/") as opened:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,3 +43,19 @@ def files_at(url: str, directory: Path) -> dict[str, bytes]:
         for file in directory.rglob("*")
         if file.is_file()
     }
+
+
+def write_zarr(
+    directory: Path, array: np.ndarray[Any, Any], chunk: tuple[int, int], pack: Callable[[bytes], bytes] | None = None
+) -> None:
+    """Write an array `w` in whole rows of chunks, as zarr 2, packed with Zstandard if there is a function for it."""
+    (directory / "w").mkdir(parents=True)
+    leaf = {"key_metadata": [{"key": "w", "key_type": 2}], "value_metadata": {"value_type": "jax.Array"}}
+    (directory / "_METADATA").write_text(json.dumps({"tree_metadata": {"('w',)": leaf}, "use_zarr3": False}))
+    (directory / "_CHECKPOINT_METADATA").write_text('{"commit_timestamp_nsecs": 1}')
+    layout = {"shape": array.shape, "chunks": chunk, "dtype": array.dtype.str, "zarr_format": 2}
+    layout["compressor"] = {"id": "zstd"} if pack else None
+    (directory / "w" / ".zarray").write_text(json.dumps(layout))
+    for at in range(0, len(array), chunk[0]):
+        data = array[at : at + chunk[0]].tobytes()
+        (directory / "w" / f"{at // chunk[0]}.0").write_bytes(pack(data) if pack else data)

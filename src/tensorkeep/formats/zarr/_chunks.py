@@ -13,7 +13,7 @@ from tensorkeep.digests import crc32c
 from tensorkeep.dtypes import ALL_BY_NAME
 from tensorkeep.errors import FormatError, IntegrityError, LimitError, TensorkeepError
 from tensorkeep.formats._chunks import Checksum, StoredChunk
-from tensorkeep.formats._zstd import unpack_zstd
+from tensorkeep.formats._zstd import unpack_zstd, unpack_zstd_into
 from tensorkeep.formats.zarr._array import ArrayLayout
 from tensorkeep.formats.zarr._coding import Shard
 from tensorkeep.formats.zarr._shard import chunk_in, index_span, parse_index
@@ -50,7 +50,7 @@ class ZarrStore(Protocol):
         """Yield all keys that begin with a name and a slash."""
 
     def stored_nbytes(self, keys: Iterable[str]) -> int:
-        """Return the bytes of all files, or at least of those with these keys; the first call may open them."""
+        """Return the bytes of all files, or of the ones with these keys; the first call may open them."""
 
 
 class ZarrChunks:
@@ -113,6 +113,16 @@ class ZarrChunks:
             return self._unpacked(memoryview(data), is_shard=chunk.mark == _IN_SHARD)
         except TensorkeepError as error:
             raise error.with_fields(path=self.source.name, tensor=self._name) from None
+
+    def unpack_into(self, chunk: StoredChunk, into: memoryview) -> bool:
+        """Unpack a chunk into memory, unless it is in a shard with its index or has a checksum."""
+        if chunk.mark == _IN_SHARD or self._coding.has_checksum or not self._coding.is_compressed:
+            return False
+        try:
+            unpack_zstd_into(self.source.pieces(chunk.span), into)
+        except TensorkeepError as error:
+            raise error.with_fields(path=self.source.name, tensor=self._name) from None
+        return True
 
     def _unpacked(self, data: memoryview, *, is_shard: bool) -> Buffer:
         shard = self._coding.shard

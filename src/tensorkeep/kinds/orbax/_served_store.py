@@ -80,7 +80,7 @@ class ServedStore:
         return self._sizes
 
     def stored_nbytes(self, keys: Iterable[str]) -> int:
-        """Return the bytes of all files, or at least of those with these keys."""
+        """Return the bytes of all files, or of the ones with these keys."""
         rest = iter(() if self._is_listed else keys)
         while batch := list(islice(rest, _N_ASKED_AT_ONCE)):
             self.look_up(batch)

@@ -24,7 +24,7 @@ from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import ALL_BY_NAME, DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import LimitError
-from tensorkeep.formats import Chunks, StoredChunk
+from tensorkeep.formats import Chunks, StoredChunk, StreamedChunks
 from tensorkeep.limits import (
     COPIED_BY_ONE_NBYTES,
     COPIED_PIECE_NBYTES,
@@ -42,6 +42,9 @@ Bytes = npt.NDArray[np.uint8]
 
 _MAX_THREADS = 8
 """Batches of chunks that are read and unpacked at once."""
+
+_STREAMED_NBYTES = 2**25
+"""Bytes of a chunk from which on it is unpacked piece by piece: in memory it is then once, not twice."""
 
 
 class _Part(msgspec.Struct, frozen=True, eq=False):
@@ -168,7 +171,7 @@ class ChunkedReader:
 
     def _batches(self, parts: list[_Part]) -> Iterator[list[_Part]]:
         """Group chunks that are read at once: so many as stay in a core's cache, or as are worth requests."""
-        is_near = self._chunks.source.gap_nbytes == GAP_NBYTES
+        is_near = self._is_near
         batch: list[_Part] = []
         nbytes = 0
         for part in parts:
@@ -186,8 +189,10 @@ class ChunkedReader:
         packed: list[tuple[_Part, Bytes]] = []
         for part in parts:
             place = _at(block, part.into)
-            run = _run_of(part.selection) if part.chunk.is_plain and place.flags.c_contiguous else None
-            if run is None:
+            run = _run_of(part.selection) if place.flags.c_contiguous else None
+            if run is not None and self._is_unpacked_into(part, place):
+                continue
+            if run is None or not part.chunk.is_plain:
                 data = np.empty(len(part.chunk.span), np.uint8)
                 reads.append((part.chunk.span.start, data.data))
                 packed.append((part, data))
@@ -201,6 +206,19 @@ class ChunkedReader:
             del data  # a chunk may be a whole tensor, which is then in memory twice, not three times
             whole = np.frombuffer(elements, block.dtype).reshape(self._chunks.shape)
             put_block(_at(block, part.into), whole, part.selection)
+
+    def _is_unpacked_into(self, part: _Part, place: Array) -> bool:
+        """Unpack a large chunk in a file that is near straight into the place of its elements, if it can be."""
+        chunks = self._chunks
+        if part.chunk.is_plain or place.nbytes < _STREAMED_NBYTES or place.size != prod(chunks.shape):
+            return False
+        if not self._is_near or not isinstance(chunks, StreamedChunks):
+            return False
+        return chunks.unpack_into(part.chunk, place.reshape(-1).view(np.uint8).data)
+
+    @property
+    def _is_near(self) -> bool:
+        return self._chunks.source.gap_nbytes == GAP_NBYTES
 
     def _parts(self, selection: Selection) -> Iterator[_Part]:
         """Give, for each stored chunk, the part of a selection that it holds."""
