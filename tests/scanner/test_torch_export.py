@@ -202,3 +202,9 @@ def test_a_graph_is_found_whatever_the_case_of_its_name(tmp_path: Path) -> None:
     data = rewritten(small(), {"Models/model.json": b'{"target": "torch.hub.load"}'})
 
     assert "torch.hub.load" in findings(tmp_path / "a.pt2", data)
+
+
+def test_a_list_of_weights_may_be_in_no_folder(tmp_path: Path) -> None:
+    data = rewritten(small(), {"a_weights_config.json": OBJECT, "opaque_obj_0": pickle.dumps(Payload())})
+
+    assert "not known to be data" in findings(tmp_path / "a.pt2", data)

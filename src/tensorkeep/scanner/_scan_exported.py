@@ -65,8 +65,8 @@ def _pickled(named: Iterable[tuple[str, Content]], log: FindingLog) -> Iterator[
     for path, member in named:
         if path.endswith(_CONFIGS) and member.nbytes <= MAX_INDEX_NBYTES:
             with log.recording_errors(member):
-                folder = path[: path.rindex("/") + 1]
+                folder, slash, _ = path.rpartition("/")
                 for name in pickled_members(member.read(member.nbytes), path):
-                    yield (folder + name).casefold()
+                    yield f"{folder}{slash}{name}".casefold()
         elif path.startswith(_OBJECTS):
             yield path
