@@ -19,6 +19,7 @@ import tensorkeep
 from tensorkeep.dtypes import DTYPES, DType
 from tensorkeep.errors import DtypeError, TensorNotFoundError
 from tensorkeep.measuring import Histogram, TensorStatistics, _measure
+from tensorkeep.measuring._bins import Bins
 from tests.support.formats.gguf_files import write_gguf
 from tests.support.peak_memory import with_peak
 
@@ -171,6 +172,26 @@ def test_a_tensor_in_parts_is_measured_as_one(name: str, tmp_path: Path, monkeyp
     check(parts[0], array.reshape(2, -1))
     assert parts[0] == parts[1] == parts[2]
     assert (parts[0].histogram, parts[0].magnitudes) == (whole.histogram, whole.magnitudes)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e9])
+def test_parts_of_few_numbers_are_counted_as_one(scale: float) -> None:
+    numbers = np.random.default_rng(0).standard_normal(300) * scale
+    numbers[::7] = 0  # 15 of the first 100
+    whole, few, others = Bins(), Bins(), Bins()
+    whole.add(numbers, np.abs(numbers).max())
+    for bins, part in ((few, numbers[:100] / 64), (others, numbers[100:]), (others, numbers[:100])):
+        bins.add(part, np.abs(part).max())
+    reference = Bins()
+    reference.add(np.concatenate([numbers, numbers[:100] / 64]), np.abs(numbers).max())
+
+    few.merge(others)
+
+    n_zeros = int((numbers == 0).sum())
+    assert others.histogram(of_integers=False) == whole.histogram(of_integers=False)
+    assert others.magnitudes(n_zeros) == whole.magnitudes(n_zeros)
+    assert few.histogram(of_integers=False) == reference.histogram(of_integers=False)
+    assert few.magnitudes(n_zeros + 15) == reference.magnitudes(n_zeros + 15)
 
 
 def test_a_file_a_path_and_a_view(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from math import frexp, ldexp
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -32,39 +33,51 @@ _N_MAGNITUDES: Final = 2048
 
 _EXPONENT_BIAS: Final = 1023
 
+_N_FEW: Final = 2**12
+"""Numbers up to which bins cost more than the numbers: of a small tensor, they are kept until all are known."""
+
 
 class Bins:
     """Counts of finite numbers."""
 
     def __init__(self) -> None:
         self._exponent = _LEAST_EXPONENT
-        self._fine: _Counts = np.zeros(2 * _HALF, np.int64)
-        self._magnitudes: _Counts = np.zeros(_N_MAGNITUDES, np.int64)
+        self._few: _Block | None = None
+        self._fine: _Counts | None = None
+        self._magnitudes: _Counts | None = None
 
     def add(self, numbers: Numbers, largest: float, weights: _Counts | None = None) -> None:
         """Count numbers, all of magnitudes up to `largest`; `weights` is how often each occurs."""
-        self._widen(frexp(largest)[1])
-        scale = ldexp(1.0, _FINE_BITS - 1 - self._exponent)
-        places = np.floor(numbers * scale)
-        if scale < 1:  # tiny negative numbers may have become zero
-            places[(places == 0) & (numbers < 0)] = -1
-        places += _HALF
-        self._fine += _counted(places.astype(np.intp), weights, 2 * _HALF)
-        exponents = numbers.view(np.int64) >> 52
-        exponents &= _N_MAGNITUDES - 1
-        self._magnitudes += _counted(exponents, weights, _N_MAGNITUDES)
+        few = _Block(numbers, frexp(largest)[1], weights)
+        if len(numbers) <= _N_FEW and self._few is None and self._fine is None:
+            self._few = few
+        else:
+            self._count(few)
+
+    def _count(self, *more: _Block) -> tuple[_Counts, _Counts]:
+        """Count what was kept, and more; return the counts by value and by magnitude."""
+        if self._fine is None or self._magnitudes is None:
+            self._fine, self._magnitudes = np.zeros(2 * _HALF, np.int64), np.zeros(_N_MAGNITUDES, np.int64)
+        kept, self._few = self._few, None
+        for few in more if kept is None else (kept, *more):
+            self._widen(few.exponent)
+            self._fine += _counted(few.places(self._exponent) + _HALF, few.weights, 2 * _HALF)
+            self._magnitudes += _counted(few.magnitudes(), few.weights, _N_MAGNITUDES)
+        return self._fine, self._magnitudes
 
     def merge(self, other: Bins) -> None:
         """Add what another has counted."""
+        for each in (self, other):
+            each._count()
         self._widen(other._exponent)
         other._widen(self._exponent)
-        self._fine += other._fine
-        self._magnitudes += other._magnitudes
+        for counts, others in zip(self._count(), other._count(), strict=True):
+            np.add(counts, others, out=counts)
 
     def _widen(self, exponent: int) -> None:
         """Join neighboring bins until numbers below 2^exponent have a place."""
         n_doublings = min(exponent - self._exponent, _FINE_BITS - 1)
-        if n_doublings > 0:
+        if n_doublings > 0 and self._fine is not None:
             joined = self._fine.reshape(-1, 2**n_doublings).sum(axis=1)
             begin = _HALF - len(joined) // 2
             self._fine = np.zeros_like(self._fine)
@@ -73,31 +86,66 @@ class Bins:
 
     def histogram(self, *, of_integers: bool) -> Histogram:
         """Return the numbers by value, in a few bins of equal width; of integers, none is narrower than 1."""
-        filled = np.flatnonzero(self._fine) - _HALF
+        if self._few is not None:
+            exponent, counts = max(self._few.exponent, _LEAST_EXPONENT), self._few.weights
+            filled, is_zero = self._few.places(exponent), not self._few.magnitudes().any()
+        else:
+            fine, magnitudes = self._count()
+            filled = np.flatnonzero(fine)
+            exponent, counts, is_zero = self._exponent, fine[filled], not magnitudes[1:].any()
+            filled -= _HALF
         if not len(filled):
             return Histogram()
-        exponent = self._exponent if self._magnitudes[1:].any() else 0  # zeros alone
-        exponent -= _FINE_BITS - 1
+        low, high = int(filled.min()), int(filled.max())
+        exponent = (0 if is_zero else exponent) - (_FINE_BITS - 1)
         n_joined_bits = max(0, -exponent) if of_integers else 0
-        while (int(filled[-1]) >> n_joined_bits) - (int(filled[0]) >> n_joined_bits) >= _N_BINS:
+        while (high >> n_joined_bits) - (low >> n_joined_bits) >= _N_BINS:
             n_joined_bits += 1
-        places = filled >> n_joined_bits
-        first = int(places[0])
-        counts = _counted(places - first, self._fine[filled + _HALF], int(places[-1]) - first + 1)
+        first = low >> n_joined_bits
+        counts = _counted((filled >> n_joined_bits) - first, counts, (high >> n_joined_bits) - first + 1)
         width = ldexp(1.0, exponent + n_joined_bits)
         edges = [(first + place) * width for place in range(len(counts) + 1)]
         return Histogram(tuple(edges), tuple(counts.tolist()))
 
     def magnitudes(self, n_zeros: int) -> Histogram:
         """Return the numbers that are not zero by magnitude."""
-        counts = self._magnitudes.copy()
-        counts[0] -= n_zeros
-        filled = np.flatnonzero(counts)
+        if self._few is not None:
+            is_other = self._few.numbers != 0
+            weights = self._few.weights
+            filled = self._few.magnitudes()[is_other]
+            counts = None if weights is None else weights[is_other]
+        else:
+            counts = self._count()[1].copy()
+            counts[0] -= n_zeros
+            filled = np.flatnonzero(counts)
+            counts = counts[filled]
         if not len(filled):
             return Histogram()
-        first, last = int(filled[0]), int(filled[-1])
+        first, last = int(filled.min()), int(filled.max())
         edges = [_power_of_two(place - _EXPONENT_BIAS) for place in range(first, last + 2)]
-        return Histogram(tuple(edges), tuple(counts[first : last + 1].tolist()))
+        return Histogram(tuple(edges), tuple(_counted(filled - first, counts, last - first + 1).tolist()))
+
+
+class _Block(msgspec.Struct, frozen=True):
+    """Some numbers, all below 2^exponent, and how often each occurs."""
+
+    numbers: Numbers
+    exponent: int
+    weights: _Counts | None
+
+    def places(self, exponent: int) -> npt.NDArray[np.intp]:
+        """Return in which fine bin of a range from -2^exponent each is; the middle of the range is 0."""
+        scale = ldexp(1.0, _FINE_BITS - 1 - exponent)
+        places = np.floor(self.numbers * scale)
+        if scale < 1:  # tiny negative numbers may have become zero
+            places[(places == 0) & (self.numbers < 0)] = -1
+        return places.astype(np.intp)
+
+    def magnitudes(self) -> npt.NDArray[np.int64]:
+        """Return the exponent of each, as float64 has it."""
+        exponents = self.numbers.view(np.int64) >> 52
+        exponents &= _N_MAGNITUDES - 1
+        return exponents
 
 
 def _power_of_two(exponent: int) -> float:
