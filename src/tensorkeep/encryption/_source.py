@@ -62,14 +62,27 @@ class DecryptingSource:
             raise ValueError(f"a range ends after the {self.nbytes:,} bytes of {self.name}")
         runs = list(runs_of(kept))
         if isinstance(source, LocalFile | MemorySource):
-
-            def read(run: Run) -> None:
-                self._decrypt(run, source.read(self._span_of(run)))
-
-            parallel_for_each(runs, read, n_threads=_n_threads())
+            self._read_here(source, runs)
             return
         for begin in range(0, len(runs), _FETCHED_AT_ONCE):
             self._fetch(source, runs[begin : begin + _FETCHED_AT_ONCE])
+
+    def _read_here(self, source: ByteSource, runs: Sequence[Run]) -> None:
+        """Read and decrypt runs in threads, each in memory that stays in its processor's cache."""
+        most = max((len(self._span_of(run)) for run in runs), default=0)
+        spare: list[memoryview] = []
+
+        def read(run: Run) -> None:
+            span = self._span_of(run)
+            try:
+                buffer = spare.pop()
+            except IndexError:
+                buffer = memoryview(bytearray(most))
+            source.read_into([(span.start, buffer[: len(span)])])
+            self._decrypt(run, buffer[: len(span)])
+            spare.append(buffer)
+
+        parallel_for_each(runs, read, n_threads=_n_threads())
 
     def _fetch(self, source: ByteSource, runs: Sequence[Run]) -> None:
         """Request the blocks of several runs together."""
