@@ -189,6 +189,8 @@ def test_loads_into_models(tmp_path: Path) -> None:
         with pytest.raises(tensorkeep.errors.EncryptedError, match="no key was given"):
             ask(tmp_path / "hidden")
         ask(tmp_path / "listed")
+    with pytest.raises(tensorkeep.errors.TensorNotFoundError, match="Names are encrypted: pass key="):
+        tensorkeep.open(tmp_path / "hidden")["weight"]
 
 
 def test_an_encrypted_save_links_no_plain_file_of_an_older_one(tmp_path: Path) -> None:

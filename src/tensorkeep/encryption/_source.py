@@ -146,11 +146,11 @@ class LockedSource:
         self.name = name
         self.nbytes = nbytes
         self._key = key
-        self._shows_names = shows_names
+        self.shows_names = shows_names
 
     def require_names(self) -> None:
         """Raise an error that says which key is missing, if names are hidden as well."""
-        if not self._shows_names:
+        if not self.shows_names:
             self._refuse()
 
     def map(self, span: ByteRange) -> tuple[Buffer, int] | None:  # noqa: ARG002 - the protocol's

@@ -91,6 +91,8 @@ class Opened(LazyTensors[ArrayT]):
         self.close()
 
     def _hint_for(self, name: str) -> str | None:
+        if any(isinstance(source, LockedSource) and not source.shows_names for source in self.sources.values()):
+            return "Names are encrypted: pass key= (--key-file)"
         if name in self.strings:
             return f"It is an array of {self.strings[name]}: .strings[{name!r}].load()"
         if name in self.unknowns:
