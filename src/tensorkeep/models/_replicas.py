@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -29,7 +29,8 @@ class Replicas:
         try:
             yield
         except BaseException:
-            _n_failed(1)
+            with suppress(TransportError):  # this rank's own error says more
+                _n_failed(1)
             raise
         n_failed = _n_failed(0)
         if n_failed:
@@ -44,8 +45,9 @@ class Replicas:
             memory = local if local.is_contiguous() else local.contiguous()
             # Not every backend sends every dtype, but all of them send bytes
             bits = memory.view(torch.uint8) if memory.ndim else memory.reshape(1).view(torch.uint8)
-            for _, group in _groups(tensor):
-                dist.broadcast(bits, group=group, group_src=0)
+            with _reaching_others():
+                for _, group in _groups(tensor):
+                    dist.broadcast(bits, group=group, group_src=0)
             if memory is not local:
                 local.copy_(memory)
 
@@ -66,5 +68,15 @@ def _n_failed(failed: int) -> int:
     group: Any = dist.distributed_c10d._get_default_group()
     device = "cpu" if torch.device("cpu") in group._device_types else "cuda"
     count = torch.tensor([failed], device=device)
-    dist.all_reduce(count)
+    with _reaching_others():
+        dist.all_reduce(count)
     return int(count)
+
+
+@contextmanager
+def _reaching_others() -> Iterator[None]:
+    """Say what it means that a collective call fails."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise TransportError("another rank ended, or cannot be reached", found=f"{error!s:.300}") from error

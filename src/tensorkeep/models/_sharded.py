@@ -84,8 +84,8 @@ def load_sharded(
         IntegrityError: If the checkpoint is incomplete or damaged.
         LimitError: If this rank's parts do not fit on a device, or in the budget of `tensorkeep.staging`.
         TypeError: If `target` is a dict of anything but lazy tensors.
-        TransportError: If the bytes cannot be read, by this rank or, with `broadcast`, by any. The model then has
-            what was read so far.
+        TransportError: If the bytes cannot be read, by this rank or, with `broadcast`, by any; or a rank ends
+            meanwhile. The model then has what was read so far.
     """
     with opened(target, key=key) as tensors:
         named = renamed_tensors(tensors, key_map, strip_prefix, add_prefix)

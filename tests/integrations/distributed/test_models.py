@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ from torch.distributed.tensor import DTensor, Shard
 
 import tensorkeep
 import tensorkeep.torch
-from tests.support.integrations.distributed.gloo_ranks import Ranks, load, save
+from tensorkeep.errors import TransportError
+from tests.support.integrations.distributed.gloo_ranks import Killed, Ranks, load, save
 from tests.support.integrations.distributed.parallel_models import WAYS, Net, losses, made, optimizer_of, world_of
 from tests.support.integrations.distributed.placed_tensors import spread
 
@@ -115,6 +118,26 @@ def test_what_ranks_have_alike_is_read_once_and_sent(ranks: Ranks, whole: Path, 
 
     total = sum(tensor.nbytes for tensor in whole_model().values()) - whole_model()["head.weight"].nbytes
     assert sum(n_read) == total
+
+
+def fill_and_die(rank: int, way: str, path: str, dying: int) -> str:
+    def die(done: int, total: int) -> None:
+        if rank == dying and 2 * done > total:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(TransportError) as raised:
+        tensorkeep.torch.load_sharded(made(way, device="meta", seed=1), path, broadcast=True, progress=die)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(("way", "dying"), [("plain", 0), ("hybrid", 1)])
+def test_ranks_do_not_wait_for_a_dead_one(ranks: Ranks, whole: Path, way: str, dying: int) -> None:
+    ranks.start(fill_and_die, way, str(whole), dying, world=world_of(way), timeout_s=2)
+    results = ranks.results()
+
+    assert isinstance(results[dying], Killed)
+    for rank, result in enumerate(results):
+        assert rank == dying or "another rank ended, or cannot be reached" in result
 
 
 def fill_wrong(rank: int, path: str, options: dict[str, Any]) -> str:
