@@ -13,7 +13,7 @@ import torch
 
 import tensorkeep
 from tensorkeep.arrays.torch import _device_memory
-from tensorkeep.errors import IntegrityError
+from tensorkeep.errors import IntegrityError, LimitError
 from tensorkeep.quantized import dequantize
 from tensorkeep.transport import LocalFile
 from tests.support.tensors.late_device import CpuStreams
@@ -92,7 +92,7 @@ def test_a_cast_is_one_load_and_its_size_is_the_result(tmp_path: Path, loads: li
     with tensorkeep.open(tmp_path / "x.safetensors", framework="torch", device=DEVICE) as opened:
         with tensorkeep.staging(device_budget=2 * nbytes):
             loaded = opened.cast("bf16").load()
-        with tensorkeep.staging(device_budget=2 * nbytes - 1), pytest.raises(tensorkeep.errors.LimitError):
+        with tensorkeep.staging(device_budget=2 * nbytes - 1), pytest.raises(LimitError):
             opened.cast("bf16").load()
 
     assert all(loaded[name].equal(tensor.bfloat16()) for name, tensor in saved.items())
@@ -143,6 +143,19 @@ def test_numbers_of_quantized_tensors_are_computed_in_the_buffers(tmp_path: Path
         assert sum(map(sum, loads)) > sum(tensor.nbytes for tensor in expected.values() if tensor.nbytes > 2**20)
         assert heard[-1][0] == heard[-1][1]
         assert heard == sorted(heard)
+
+
+def test_all_tensors_count_before_any_is_read(tmp_path: Path, loads: list[list[int]]) -> None:
+    with tensorkeep.open(gguf_file(tmp_path / "x.gguf"), framework="torch", device=DEVICE) as opened:
+        plain = opened.select("plain")
+        for view in (opened.dequantize(), plain, plain.cast("f8_e4m3")):
+            nbytes = sum(tensor.nbytes for tensor in view.load().values())
+            loads.clear()
+            with tensorkeep.staging(device_budget=nbytes - 1), pytest.raises(LimitError, match="device budget"):
+                view.load()
+            assert not loads
+        with tensorkeep.staging(device_budget=sum(tensor.nbytes for tensor in opened.dequantize().load().values())):
+            opened.dequantize().load()
 
 
 def test_parts_are_checked_and_the_file_is_read_once(

@@ -12,7 +12,15 @@ from tensorkeep.parallel import Progress, ProgressMeter, parallel_for_each
 from tensorkeep.tensors.indexing import parse_index
 from tensorkeep.tensors.lazy._lazy import LazyTensor
 from tensorkeep.tensors.readers import Reader, ReadPlan, TensorReader, gathers, plan_reads, reads_staged
-from tensorkeep.tensors.to_device import Block, Staged, are_worth_staging, load_blocks, load_staged
+from tensorkeep.tensors.to_device import (
+    Block,
+    Staged,
+    are_worth_staging,
+    device_memory_of,
+    load_blocks,
+    load_staged,
+    require_room,
+)
 
 _N_PARTS_AT_ONCE: Final = 16
 """Parts that are read in parallel; each one from a server takes several requests in turn."""
@@ -79,6 +87,7 @@ def load_together(tensors: Mapping[str, LazyTensor], meter: ProgressMeter | None
     groups: dict[Reader, dict[str, TensorEntry]] = {}
     for name, lazy in tensors.items():
         groups.setdefault(lazy.reader, {})[name] = lazy.entry
+    _require_room(groups)
     report = None if meter is None else meter.add
     loaded = _staged_together(groups, report)
     computed = (names for reader, names in groups.items() if gathers(reader) and not reads_staged(reader))
@@ -94,6 +103,20 @@ def load_together(tensors: Mapping[str, LazyTensor], meter: ProgressMeter | None
             if meter is not None:
                 meter.add(sum(entry.nbytes for entry in batch.values()))
     return {name: loaded[name] for name in tensors}
+
+
+def _require_room(groups: Mapping[Reader, Mapping[str, TensorEntry]]) -> None:
+    """Refuse tensors that do not fit on a device together, whichever ways they get there."""
+    needed: dict[str, int] = {}
+    for reader, entries in groups.items():
+        device = device_memory_of(reader.adapter)
+        if device is not None:
+            sizes = (
+                reader.cast_to.nbytes(entry.n_elements) if reader.cast_to else entry.nbytes
+                for entry in entries.values()
+            )
+            needed[device.name] = needed.get(device.name, 0) + sum(sizes)
+            require_room(device, needed[device.name], reader.source.name if reader.source else None)
 
 
 def _staged_together(

@@ -7,7 +7,7 @@ from tensorkeep.errors import LimitError
 from tensorkeep.tensors.to_device._options import staging_options
 
 
-def require_room(device: DeviceMemory, needed: int, path: str) -> None:
+def require_room(device: DeviceMemory, needed: int, path: str | None) -> None:
     """Refuse tensors that take more bytes than the device has, or than a load may use."""
     budget, free = staging_options().budget_of(device.name), device.free_nbytes()
     if budget is not None and needed > budget:
