@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
+import pytest
+
 import tensorkeep
+from tensorkeep.tensor_parallel import _model_plan
 from tests.support import SUPPORT, forks
 
 N_RANKS = 2
+
+
+@pytest.fixture(scope="module", autouse=True)
+def each_plan_is_made_once() -> Iterator[None]:
+    """Spare processes that import transformers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_model_plan, "division_by_library", cache(_model_plan.division_by_library))
+        yield
 
 
 def test_ranks_have_what_transformers_gives_them_and_compute_the_same(models: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tensorkeep.errors import (
     DestinationExistsError,
     FormatError,
     IntegrityError,
+    LimitError,
     RefusedError,
     SourceMissingError,
     TrustError,
@@ -151,6 +152,15 @@ def test_without_a_config_there_is_no_plan(source: Path, tmp_path: Path) -> None
     (source / "config.json").unlink()
     with pytest.raises(SourceMissingError, match=r"config\.json.*--plan"):
         tensorkeep.reshard_for_ranks(source, tmp_path / "out", 2)
+
+
+def test_an_index_that_would_be_too_long_is_refused_before_anything_is_read(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tensorkeep.layout._index.MAX_INDEX_NBYTES", 3_000)
+    with pytest.raises(LimitError, match="index too large"):
+        tensorkeep.reshard_for_ranks(source, tmp_path / "out", 2, plan=PLAN, progress=lambda *_: pytest.fail("read"))
+    assert not list(tmp_path.glob("*out*"))
 
 
 def test_damage_is_found_on_the_way(source: Path, tmp_path: Path) -> None:

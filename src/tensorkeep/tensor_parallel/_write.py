@@ -18,6 +18,7 @@ from tensorkeep.checkpoint import (
     digest_of_file,
     plan_whole,
 )
+from tensorkeep.digests import NO_DIGEST
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.layout import (
     RANK_SET,
@@ -25,6 +26,8 @@ from tensorkeep.layout import (
     RankPart,
     RankSet,
     RankShare,
+    ShardRecord,
+    emit_index,
     emit_rank_set,
     index_name,
     rank_directory,
@@ -78,6 +81,8 @@ def write_ranks(
         destinations: list[tuple[DirectoryDestination, SavePlan, Reservation]] = []
         for rank, name in enumerate(ranks):
             plan = plan_whole(_prepared(shares, rank), options)
+            if not rank:
+                _refuse_long_index(plan, shares)
             destination = DirectoryDestination(os.path.join(staging, name), plan, options)
             abandoned.callback(destination.abandon)
             destination.open()
@@ -87,11 +92,7 @@ def write_ranks(
         whole = {each.name: each.whole for each in filled}
         for rank, (destination, plan, _) in enumerate(destinations):
             destination.collect({each.name: each.parts[rank] for each in filled})
-            share = shares.share_of(rank, whole)
-            complete = msgspec.structs.replace(
-                plan, index_metadata={**plan.index_metadata, SHARE_KEY: share.to_json()}
-            )
-            destination.with_plan(complete).commit()
+            destination.with_plan(_with_share(plan, shares.share_of(rank, whole))).commit()
             for file, text in companions.items():
                 _write(os.path.join(staging, ranks[rank], file), text)
         index = index_name(options.base_name, options.variant)
@@ -99,6 +100,16 @@ def write_ranks(
         _write(os.path.join(staging, RANK_SET), emit_rank_set(found))
         if options.before_commit is not None:
             options.before_commit({})
+
+
+def _refuse_long_index(plan: SavePlan, shares: Shares) -> None:
+    """Refuse tensors that no index can list before anything is written; the indexes of all ranks are as long."""
+    share = shares.share_of(0, dict.fromkeys(shares.divisions, bytes.fromhex(NO_DIGEST)))
+    emit_index(_with_share(plan, share).index({file: ShardRecord(0, NO_DIGEST) for file in plan.files}))
+
+
+def _with_share(plan: SavePlan, share: RankShare) -> SavePlan:
+    return msgspec.structs.replace(plan, index_metadata={**plan.index_metadata, SHARE_KEY: share.to_json()})
 
 
 def _write(path: str, text: bytes) -> None:
