@@ -22,6 +22,7 @@ import tensorkeep
 from tensorkeep.encryption import Key
 from tensorkeep.errors import IntegrityError, SourceChangedError, SourceMissingError, TransportError, UnsupportedError
 from tensorkeep.executors import run_in
+from tensorkeep.kinds.origins import SourceToOpen
 from tensorkeep.server import Server
 from tensorkeep.transport import HandedOver, open_source
 from tests.support.dask_cluster import cluster
@@ -214,6 +215,15 @@ def test_workers_must_see_the_same_file(model: Path) -> None:
     os.unlink(file.path)
     with pytest.raises(SourceMissingError, match="All workers must see"), file.opened():
         pass
+
+
+def test_workers_must_see_the_same_checkpoint(model: Path, tmp_path: Path) -> None:
+    with tensorkeep.open(model) as opened:
+        source = SourceToOpen.of(opened, str(model))
+    source.opened().close()
+    os.utime(next(model.glob("*.safetensors")), ns=(0, 0))
+    with pytest.raises(SourceChangedError, match="All workers must see"):
+        source.opened()
 
 
 def test_workers_download(pool: Executor, model: Path, tmp_path: Path) -> None:

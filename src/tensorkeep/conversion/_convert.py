@@ -264,7 +264,7 @@ def convert(
         written: list[str] = []
         origins: dict[str, Origin] = {}
         if executor is not None and dequantize is None and not drop_unknown and limits == DEFAULT_LIMITS:
-            by_path = [(SourceToOpen.of(path, variant, engine), each) for path, each in sources.by_path]
+            by_path = [(SourceToOpen.of(each, path, variant, engine), each) for path, each in sources.by_path]
             origins = origins_of(new, wanted, by_path, seed)
 
         def finish(staged: Mapping[str, str]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from tensorkeep.digests import digest_of
 from tensorkeep.errors import SourceChangedError
 from tensorkeep.kinds.base import Opened, OpenOptions, Place
 from tensorkeep.kinds.registry import find_kind
@@ -21,23 +22,37 @@ class SourceToOpen(msgspec.Struct, frozen=True):
         path: Its absolute path, or a URL with the options for reading it.
         variant: Which checkpoint of a directory.
         engine: The library that reads it.
+        fingerprint: Differs if any of its files does; None if others cannot open these files alike.
     """
 
     path: str
-    variant: str | None = None
-    engine: str | None = None
+    variant: str | None
+    engine: str | None
+    fingerprint: str | None
 
     @classmethod
-    def of(cls, path: str, variant: str | None = None, engine: str | None = None) -> SourceToOpen:
-        """Return the value for a path or a URL; only a directory has variants."""
+    def of(cls, opened: Opened, path: str, variant: str | None = None, engine: str | None = None) -> SourceToOpen:
+        """Return the value for what is open at a path or a URL; only a directory has variants."""
         at = path if is_remote(path) else os.path.abspath(path)
-        return cls(at, variant if is_directory(path) else None, engine)
+        return cls(at, variant if is_directory(path) else None, engine, _fingerprint(opened))
 
     def opened(self) -> Opened:
-        """Open it for NumPy."""
+        """Open it for NumPy; refuse other files."""
         with listing_cache(self.path) as given:
             found = find_kind(Place(given, variant=self.variant))
-            return found.open(OpenOptions(variant=self.variant, engine=self.engine))
+            opened = found.open(OpenOptions(variant=self.variant, engine=self.engine))
+        if self.fingerprint not in {None, _fingerprint(opened)}:
+            opened.close()
+            raise self._other_files()
+        return opened
+
+    def _other_files(self, tensor: str | None = None) -> SourceChangedError:
+        return SourceChangedError(
+            "a worker does not find the checkpoint that it was told to read",
+            path=self.path,
+            tensor=tensor,
+            hint="All workers must see the same files; if they do, it was saved again meanwhile: start again",
+        )
 
     def found_in(
         self, opened: Opened, name: str, dtype: str, shape: tuple[int, ...], digest: bytes | None
@@ -45,13 +60,22 @@ class SourceToOpen(msgspec.Struct, frozen=True):
         """Return a tensor; refuse another one in its place."""
         lazy: LazyTensor | None = opened.get(name)
         if lazy is None or (lazy.dtype, lazy.shape, lazy.digest) != (dtype, shape, digest):
-            raise SourceChangedError(
-                "a worker does not find the checkpoint that it was told to read",
-                path=self.path,
-                tensor=name,
-                hint="All workers must see the same files; if they do, it was saved again meanwhile: start again",
-            )
+            raise self._other_files(name)
         return lazy
+
+
+def _fingerprint(opened: Opened) -> str | None:
+    """Return what the names, sizes and times of all files imply; None for others than plain files and objects."""
+    files = [(name, HandedOver.of(source)) for name, source in sorted(opened.sources.items())]
+    if not all(handed for _, handed in files):
+        return None
+    known = [(name, handed.nbytes, handed.mtime_ns, _version_of(handed)) for name, handed in files if handed]
+    return digest_of(msgspec.json.encode(known)).hex()
+
+
+def _version_of(handed: HandedOver) -> str:
+    """Return what a server calls the version of an object; a local file has a time."""
+    return "" if handed.remote is None else str(handed.remote.opening.version)
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -89,7 +113,7 @@ def origins_of(
     A checkpoint that another process could not open alike, such as an encrypted one, is the origin of nothing.
     """
     found: dict[str, Origin] = {}
-    usable = [(source, tensors) for source, tensors in opened if all(map(HandedOver.of, tensors.sources.values()))]
+    usable = [(source, tensors) for source, tensors in opened if source.fingerprint is not None]
     for (name, lazy), (old, own) in zip(new.items(), wanted.items(), strict=True):
         source = next((source for source, tensors in usable if old in tensors), None)
         if source is not None and own.shape == lazy.shape:

@@ -152,7 +152,7 @@ def reshard_for_ranks(
         )
         fill_all = _by_threads(opened, progress)
         if executor is not None:
-            fill_all = filling_by(executor, opened, SourceToOpen.of(path, variant), progress)
+            fill_all = filling_by(executor, opened, SourceToOpen.of(opened, path, variant), progress)
         write_ranks(os.path.abspath(target), shares, options, _companions(path), fill_all)
     return _described(shares)
 

@@ -329,7 +329,8 @@ def _origins(
     """Return what workers need to make tensors again; nothing if a function of the caller changes them."""
     if rewrite.change is not None:
         return {}
-    return origins_of(new, wanted, [(SourceToOpen.of(path, variant), each) for path, each in opened], rewrite.seed)
+    by_path = [(SourceToOpen.of(each, path, variant), each) for path, each in opened]
+    return origins_of(new, wanted, by_path, rewrite.seed)
 
 
 def _kept_of_index(sources: list[Opened]) -> dict[str, Any] | None:
