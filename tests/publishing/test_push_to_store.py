@@ -185,6 +185,18 @@ def test_a_checkpoint_with_patches(place: str, tmp_path: Path) -> None:
     assert np.array_equal(tensorkeep.load(f"{url}/whole")["w0"], after["w0"])
 
 
+def test_damage_that_was_published_unchecked_is_mended_by_the_next_push(place: str, model: Path) -> None:
+    url, shard = f"memory://{place}", sorted(model.glob("*.safetensors"))[0]
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:-1] + b"!")
+    tensorkeep.push(model, url, verify=False)
+    assert not tensorkeep.verify(url).is_whole
+
+    shard.write_bytes(whole)
+    tensorkeep.push(model, url, overwrite=True)
+    assert tensorkeep.verify(url).is_whole
+
+
 def test_one_file_is_replaced_by_shards_only_if_asked(place: str, model: Path, tmp_path: Path) -> None:
     url, alone = f"memory://{place}", tmp_path / "model.safetensors"
     tensorkeep.save(changed(w1=2), alone)

@@ -42,6 +42,7 @@ class Package(msgspec.Struct, frozen=True):
         index: What it says, or None.
         shards: Names of the files with tensors; for a directory with a manifest, of all that it lists.
         files: All files by name: paths below the directory, separated by `/`.
+        is_checked: Whether their bytes are known to have the digests that are recorded.
     """
 
     names: FileNames | None
@@ -49,6 +50,7 @@ class Package(msgspec.Struct, frozen=True):
     index: Index | None
     shards: tuple[str, ...]
     files: dict[str, LocalFile]
+    is_checked: bool
 
     @property
     def is_signed(self) -> bool:
@@ -94,9 +96,9 @@ class Package(msgspec.Struct, frozen=True):
 
 
 def package(
-    source: str, *, variant: str | None, include: Collection[str], knows_sums: bool, extras_of: str | None = None
+    source: str, *, variant: str | None, include: Collection[str], is_checked: bool, extras_of: str | None = None
 ) -> Package:
-    """Look at a checkpoint and the files that go with it; `knows_sums` trusts the SHA-256 in its index.
+    """Look at a checkpoint and the files that go with it; `is_checked` if its bytes have their digests.
 
     The files that go with it are in another directory, `extras_of`, if the checkpoint was made for this push.
     """
@@ -105,7 +107,7 @@ def package(
         own_names = (*read_manifest(directory), MANIFEST)
         listed_files = look_at(directory, [*own_names, *_included(directory, include)])
         refuse_unaware(listed_files.values(), directory)
-        return Package(None, None, None, own_names, listed_files)
+        return Package(None, None, None, own_names, listed_files, is_checked)
     found = find_kind(Place(source, variant=variant, trusts_names=False))
     files = found.files()
     if files is None:
@@ -113,7 +115,7 @@ def package(
     index = None if files.index is None else read_index(os.path.join(files.directory, files.index))
     shards = files.names if index is None else index.files
     own = look_at(files.directory, [*shards, *_sidecars(files.directory, index), *filter(None, [files.index])])
-    if knows_sums and index is not None and index.shards is not None:
+    if is_checked and index is not None and index.shards is not None:
         replace = msgspec.structs.replace
         own |= {name: replace(own[name], sha256=record.sha256) for name, record in index.shards.items()}
     if extras_of is not None:
@@ -130,7 +132,7 @@ def package(
     refuse_unaware(others.values(), home)
     is_index = files.is_index if files.entries else lambda _: False
     names = FileNames(files.entries or tuple(shards), is_index, files.suffixes)
-    return Package(names, files.index, index, tuple(shards), others | own)
+    return Package(names, files.index, index, tuple(shards), others | own, is_checked)
 
 
 def _own_paths(source: str, variant: str | None) -> dict[str, str]:

@@ -126,7 +126,7 @@ def _shards_of(
     if verify:
         refuse_damage(source, variant)
     if max_shard_size is None:
-        yield package(source, variant=variant, include=patterns, knows_sums=verify)
+        yield package(source, variant=variant, include=patterns, is_checked=verify)
         return
     refuse_encrypted(source, variant)
     home = source if os.path.isdir(source) else None
@@ -144,4 +144,4 @@ def _shards_of(
             sha256=True,
             durable=False,
         )
-        yield package(directory, variant=variant, include=patterns, knows_sums=True, extras_of=home)
+        yield package(directory, variant=variant, include=patterns, is_checked=True, extras_of=home)

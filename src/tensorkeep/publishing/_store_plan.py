@@ -65,7 +65,7 @@ def plan_for_store(new: Package, names: FileNames, directory: RemotePath) -> Sto
     index = new.index if new.index is not None or old is None else _index_of(new)
     new.refuse_beside({DOCUMENT_NAME} if _has(directory, DOCUMENT_NAME) else {}, str(directory))
     is_renamed = index is not None and not new.is_signed
-    targets = each(new.shards, lambda name: _target(name, new.files[name], old) if is_renamed else name)
+    targets = each(new.shards, lambda name: _target(name, new) if is_renamed else name)
     is_published = index is not None and index.shards is not None and old is not None and old.index == index
     is_there = has_size if is_renamed or is_published else _has_bytes
     same = each(new.shards, lambda name: is_there(directory.joined(targets[name]), new.files[name]))
@@ -118,14 +118,10 @@ def _index_of(new: Package) -> Index:
     return Index(weight_map, shards=records)
 
 
-def _target(name: str, file: LocalFile, old: ExistingIndex | None) -> str:
-    """Return the name of a file there: what the old index calls the same bytes, or one made of a digest."""
-    digest = _digest_of(file.path)
-    known = (old.index.shards if old and old.index else None) or {}
-    for other, record in known.items():
-        if digest is not None and (record.nbytes, record.header) == (file.nbytes, digest):
-            return other
-    ending = _ending(name)
+def _target(name: str, new: Package) -> str:
+    """Return the name of a file there, made of a digest; that in its header counts only if it was compared."""
+    file, ending = new.files[name], _ending(name)
+    digest = _digest_of(file.path) if new.is_checked else None
     digest = digest or file.sha256 or sha256_of(open_source(file.path, backend="pread"))
     return f"{name.removesuffix(ending)}-{digest[:16]}{ending}"
 
