@@ -74,6 +74,7 @@ def test_an_interrupted_run_ends_as_one_that_was_not(at: KeptAt, tmp_path: Path)
         *([15] if run.state.best_global_step == 20 else []),
     })
     assert os.listdir() == []
+    assert b"/tmp" not in kept.load(20, only="files")["files"]["trainer_state.json"].tobytes()
     assert all(tensorkeep.verify(kept.path_of(step)).is_whole for step in kept.steps())
     assert get_last_checkpoint(at.root) == kept.path_of(20)
 

@@ -12,6 +12,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
@@ -63,6 +64,7 @@ class BucketRun:
 
     def save(self, folder: str, state: Any) -> None:
         """Save what is in a directory, completely or not at all, with what was measured at this step."""
+        replace(state, best_model_checkpoint=None).save_to_json(os.path.join(folder, STATE))  # its step says which
         self._store.save(state.global_step, _packed(folder), _metrics_in(state))
 
     def read_newest(self) -> tuple[str, Any]:
