@@ -141,6 +141,7 @@ def test_a_step_of_a_run_is_chosen(saved: Path) -> None:
 
 def test_a_conversion_keeps_the_tree_and_the_metadata(saved: Path, tmp_path: Path) -> None:
     done = tensorkeep.convert(saved / "rich", tmp_path / "model.safetensors")
+    assert tensorkeep.diff(saved / "rich", tmp_path / "model.safetensors").is_equal
 
     assert (done.n_tensors, done.has_tree, done.n_values) == (len(NAMES), True, 1)
     assert tensorkeep.verify(tmp_path / "model.safetensors").is_whole
