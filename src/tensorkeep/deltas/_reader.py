@@ -21,6 +21,7 @@ from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import IntegrityError
 from tensorkeep.parallel import Workers, parallel_for_each
 from tensorkeep.tensors import Axis, LazyTensor, Planned, Selection, StoredTensor, take_block
+from tensorkeep.tensors.readers import UnstoredReader
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -34,7 +35,7 @@ _ROWS_LENGTH: Final = 2**23
 """Elements of the rows that are read at once to take a part of them."""
 
 
-class PatchedReader(msgspec.Struct, frozen=True, eq=False):
+class PatchedReader(UnstoredReader, frozen=True, eq=False):
     """Reads one tensor.
 
     Attributes:
@@ -50,14 +51,6 @@ class PatchedReader(msgspec.Struct, frozen=True, eq=False):
     target: tuple[str, Any] | None = None
 
     @property
-    def cast_to(self) -> None:
-        """None: tensors have the dtype of their entry."""
-
-    @property
-    def source(self) -> None:
-        """None: patched bytes are in no file."""
-
-    @property
     def adapter(self) -> DenseArrays:
         """The array library."""
         return self.base.reader.adapter if self.target is None else adapter_for(*self.target)
@@ -65,9 +58,6 @@ class PatchedReader(msgspec.Struct, frozen=True, eq=False):
     def with_framework(self, framework: str, device: Any = "cpu") -> PatchedReader:
         """Return the same reader for another array library."""
         return msgspec.structs.replace(self, target=(framework, device))
-
-    def span_of(self, entry: TensorEntry) -> None:
-        """Return None: patched bytes are in no file."""
 
     def read(self, name: str, entry: TensorEntry, selection: Selection) -> Any:
         """Read a part of the tensor."""
@@ -95,13 +85,6 @@ class PatchedReader(msgspec.Struct, frozen=True, eq=False):
             )
             for name, entry in entries.items()
         }
-
-    def view(self, name: str, entry: TensorEntry) -> None:
-        """Return None: patched elements are in no file."""
-
-    def place(self, tensor: Any) -> Any:
-        """Move a tensor to the device."""
-        return self.adapter.place({"": tensor})[""]
 
     def tensor_to_write(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> TensorToWrite:  # noqa: ARG002 - the protocol's
         """Describe the tensor for writing; it is patched block by block."""

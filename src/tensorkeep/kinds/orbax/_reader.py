@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from math import prod
 from typing import Any, NoReturn, Protocol
 
@@ -18,7 +18,8 @@ from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats.zarr import ArrayLayout
 from tensorkeep.limits import PACK_NBYTES
-from tensorkeep.tensors.indexing import Selection, cover_run, parse_index
+from tensorkeep.tensors.indexing import Selection, parse_index
+from tensorkeep.tensors.readers import UnstoredReader, run_of_blocks
 
 _Array = npt.NDArray[Any]
 
@@ -32,7 +33,7 @@ class ArrayFiles(Protocol):
         """Read a block of an array."""
 
 
-class ArrayReader(msgspec.Struct, frozen=True):
+class ArrayReader(UnstoredReader, frozen=True, eq=True):
     """Reads one array.
 
     Attributes:
@@ -50,14 +51,6 @@ class ArrayReader(msgspec.Struct, frozen=True):
     device: Any = "cpu"
 
     @property
-    def source(self) -> None:
-        """None: the elements are compressed."""
-
-    @property
-    def cast_to(self) -> None:
-        """None: tensors have the dtype that they are stored in."""
-
-    @property
     def adapter(self) -> DenseArrays:
         """The array library."""
         return adapter_for(self.framework, self.device)
@@ -65,9 +58,6 @@ class ArrayReader(msgspec.Struct, frozen=True):
     def with_framework(self, framework: str, device: Any = "cpu") -> ArrayReader:
         """Return the same reader for another array library."""
         return msgspec.structs.replace(self, framework=framework, device=device)
-
-    def span_of(self, entry: TensorEntry) -> None:
-        """Return None: the elements are compressed."""
 
     def read(self, name: str, entry: TensorEntry, selection: Selection) -> Any:
         """Read a part of a tensor."""
@@ -81,29 +71,12 @@ class ArrayReader(msgspec.Struct, frozen=True):
 
     def read_run(self, name: str, entry: TensorEntry, start: int, stop: int) -> Any:
         """Read a run of elements."""
-        elements = np.empty(stop - start, self._dtype.bits_name)
-        done = 0
-        with within_numpys_limits(name, entry.shape):
-            for index, first, last in cover_run(start, stop, entry.shape):
-                selection = parse_index(index, entry.shape)
-                elements[done : done + last - first] = selection.apply(self._block(selection)).reshape(-1)[first:last]
-                done += last - first
+        elements = run_of_blocks(name, entry, start, stop, self._dtype.bits_name, self._block)
         return self.adapter.from_elements(elements, self._dtype)
 
     def run_length(self, entry: TensorEntry) -> int:
         """Return how many elements each `read_run` should read: a row of chunks, so that each is read once."""
         return max(1, prod(self.layout.chunk[:1]) * prod(entry.shape[1:]))
-
-    def load(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
-        """Read whole tensors."""
-        return {name: self.read(name, entry, parse_index(..., entry.shape)) for name, entry in entries.items()}
-
-    def view(self, name: str, entry: TensorEntry) -> None:
-        """Return None: the elements are compressed."""
-
-    def place(self, tensor: Any) -> Any:
-        """Move a tensor to the device."""
-        return self.adapter.place({"": tensor})[""]
 
     def tensor_to_write(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> StreamedTensor:  # noqa: ARG002
         """Describe a tensor for writing; it is read one row of chunks at a time."""

@@ -29,9 +29,9 @@ from tensorkeep.quantized._numbers import Array
 from tensorkeep.quantized._record import QuantizedTensor
 from tensorkeep.quantized.families import BY_NAME
 from tensorkeep.tensors import LazyTensor, parse_index
-from tensorkeep.tensors.indexing import Selection, cover_run
+from tensorkeep.tensors.indexing import Selection
 from tensorkeep.tensors.lazy import joined_plan
-from tensorkeep.tensors.readers import Planned, Reader
+from tensorkeep.tensors.readers import Planned, Reader, UnstoredReader, run_of_blocks
 from tensorkeep.tensors.to_device import Block, gathering_device
 
 _BOX_LENGTH: Final = 2**19
@@ -44,7 +44,7 @@ _RUN_LENGTH: Final = 2**22
 _N_THREADS: Final = 8
 
 
-class NumbersReader(msgspec.Struct, frozen=True, eq=False):
+class NumbersReader(UnstoredReader, frozen=True, eq=False):
     """Reads one tensor.
 
     Attributes:
@@ -60,14 +60,6 @@ class NumbersReader(msgspec.Struct, frozen=True, eq=False):
     like: Reader
 
     @property
-    def cast_to(self) -> None:
-        """None: tensors have the dtype of their entry."""
-
-    @property
-    def source(self) -> None:
-        """None: the numbers are in no file."""
-
-    @property
     def adapter(self) -> DenseArrays:
         """The array library."""
         return self.like.adapter
@@ -75,9 +67,6 @@ class NumbersReader(msgspec.Struct, frozen=True, eq=False):
     def with_framework(self, framework: str, device: Any = "cpu") -> NumbersReader:
         """Return the same reader for another array library."""
         return msgspec.structs.replace(self, like=self.like.with_framework(framework, device))
-
-    def span_of(self, entry: TensorEntry) -> None:
-        """Return None: the numbers are in no file."""
 
     def read(self, name: str, entry: TensorEntry, selection: Selection) -> Any:
         """Compute a part of the tensor."""
@@ -101,14 +90,7 @@ class NumbersReader(msgspec.Struct, frozen=True, eq=False):
 
     def read_run(self, name: str, entry: TensorEntry, start: int, stop: int) -> Any:
         """Compute a run of elements."""
-        elements = np.empty(stop - start, self.dtype.bits_name)
-        done = 0
-        with within_numpys_limits(name, entry.shape):
-            for index, first, last in cover_run(start, stop, entry.shape):
-                selection = parse_index(index, entry.shape)
-                block = selection.apply(self._block(selection)).reshape(-1)
-                elements[done : done + last - first] = block[first:last]
-                done += last - first
+        elements = run_of_blocks(name, entry, start, stop, self.dtype.bits_name, self._block)
         return self.adapter.from_elements(elements, self.dtype)
 
     def run_length(self, entry: TensorEntry) -> int:
@@ -134,17 +116,6 @@ class NumbersReader(msgspec.Struct, frozen=True, eq=False):
         selection = parse_index(index, lazy.shape)
         planned.append(lazy.reader.plan(lazy.entry, selection))
         return selection.apply(np.zeros(selection.block_shape, known_dtype(lazy.name, lazy.entry).bits_name))
-
-    def load(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
-        """Compute the whole tensor."""
-        return {name: self.read(name, entry, parse_index(..., entry.shape)) for name, entry in entries.items()}
-
-    def view(self, name: str, entry: TensorEntry) -> None:
-        """Return None: the numbers are in no file."""
-
-    def place(self, tensor: Any) -> Any:
-        """Move a tensor to the device."""
-        return self.adapter.place({"": tensor})[""]
 
     def tensor_to_write(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> TensorToWrite:  # noqa: ARG002
         """Describe the tensor for writing; it is computed piece by piece."""

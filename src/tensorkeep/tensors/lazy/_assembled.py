@@ -30,13 +30,12 @@ from tensorkeep.tensors.indexing import (
     Region,
     Selection,
     cover_fault,
-    cover_run,
     parse_index,
     run_of,
 )
 from tensorkeep.tensors.lazy._joined_plan import joined_plan
 from tensorkeep.tensors.lazy._lazy import LazyTensor
-from tensorkeep.tensors.readers import RUN_LENGTH, Planned, TensorReader, put_block
+from tensorkeep.tensors.readers import RUN_LENGTH, Planned, TensorReader, put_block, run_of_blocks
 from tensorkeep.texts import listed
 from tensorkeep.transport import ByteRange, ByteSource, JoinedSource
 
@@ -138,14 +137,7 @@ class AssembledReader:
     def read_run(self, name: str, entry: TensorEntry, start: int, stop: int) -> Any:
         """Read a run of elements."""
         dtype = _dtype_of(name, entry)
-        elements = np.empty(stop - start, dtype.bits_name)
-        done = 0
-        with within_numpys_limits(name, entry.shape):
-            for index, first, last in cover_run(start, stop, entry.shape):
-                selection = parse_index(index, entry.shape)
-                block = selection.apply(self._block(dtype, selection)).reshape(-1)
-                elements[done : done + last - first] = block[first:last]
-                done += last - first
+        elements = run_of_blocks(name, entry, start, stop, dtype.bits_name, lambda part: self._block(dtype, part))
         return self.adapter.from_elements(elements, dtype)
 
     def run_length(self, entry: TensorEntry) -> int:  # noqa: ARG002 - the protocol's

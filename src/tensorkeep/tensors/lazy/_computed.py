@@ -23,7 +23,7 @@ from tensorkeep.parallel import read_ahead
 from tensorkeep.tensors.indexing import Selection, parse_index
 from tensorkeep.tensors.lazy._joined_plan import joined_plan
 from tensorkeep.tensors.lazy._lazy import LazyTensor
-from tensorkeep.tensors.readers import RUN_LENGTH, Planned, Reader, take_block
+from tensorkeep.tensors.readers import RUN_LENGTH, Planned, Reader, UnstoredReader, take_block
 
 Array = npt.NDArray[Any]
 
@@ -38,7 +38,7 @@ _N_THREADS: Final = min(4, os.cpu_count() or 1)
 """Threads that compute runs; each has a run in memory, and one waits."""
 
 
-class ComputedReader(msgspec.Struct, frozen=True, eq=False):
+class ComputedReader(UnstoredReader, frozen=True, eq=False):
     """Reads one tensor.
 
     Attributes:
@@ -62,14 +62,6 @@ class ComputedReader(msgspec.Struct, frozen=True, eq=False):
     in_threads: bool = False
 
     @property
-    def cast_to(self) -> None:
-        """None: tensors have the dtype of their entry."""
-
-    @property
-    def source(self) -> None:
-        """None: computed bytes are in no file."""
-
-    @property
     def adapter(self) -> DenseArrays:
         """The array library."""
         return self.inputs[0].reader.adapter if self.target is None else adapter_for(*self.target)
@@ -77,9 +69,6 @@ class ComputedReader(msgspec.Struct, frozen=True, eq=False):
     def with_framework(self, framework: str, device: Any = "cpu") -> ComputedReader:
         """Return the same reader for another array library; the function still gets tensors of its own."""
         return msgspec.structs.replace(self, target=(framework, device))
-
-    def span_of(self, entry: TensorEntry) -> None:
-        """Return None: computed bytes are in no file."""
 
     def read(self, name: str, entry: TensorEntry, selection: Selection) -> Any:
         """Compute a part of the tensor."""
@@ -118,13 +107,6 @@ class ComputedReader(msgspec.Struct, frozen=True, eq=False):
             elements = self._computed(name, inputs, entry.shape)
             loaded[name] = self.adapter.from_elements(elements.copy(), self.dtype)  # the function may keep its result
         return loaded
-
-    def view(self, name: str, entry: TensorEntry) -> None:
-        """Return None: computed elements are in no file."""
-
-    def place(self, tensor: Any) -> Any:
-        """Move a tensor to the device."""
-        return self.adapter.place({"": tensor})[""]
 
     def tensor_to_write(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> TensorToWrite:  # noqa: ARG002
         """Describe the tensor for writing; it is computed run by run."""

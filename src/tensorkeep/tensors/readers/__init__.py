@@ -2,6 +2,7 @@
 
 - `_base`: `Reader`, the interface of a lazy tensor's reader.
 - `_blocks`: the elements of a selection, copied out of memory or a source.
+- `_unstored`: what readers have in common whose elements are in no file as they are returned.
 - `_contiguous`: tensors as a safetensors file has them; whole files.
 - `_engines`: whole tensors loaded by other libraries.
 - `_strided`: views with gaps, repeated elements, or transposed.
@@ -32,6 +33,7 @@ from tensorkeep.tensors.readers._random_bits import key_of
 from tensorkeep.tensors.readers._read_plan import ReadPlan, plan_reads
 from tensorkeep.tensors.readers._stochastic import StochasticReader
 from tensorkeep.tensors.readers._strided import Layout, StridedReader
+from tensorkeep.tensors.readers._unstored import UnstoredReader, run_of_blocks
 
 __all__ = [
     "ENGINES",
@@ -48,6 +50,7 @@ __all__ = [
     "StoredTensor",
     "StridedReader",
     "TensorReader",
+    "UnstoredReader",
     "cast_target",
     "gathers",
     "key_of",
@@ -56,6 +59,7 @@ __all__ = [
     "put_block",
     "reads_blocks",
     "reads_staged",
+    "run_of_blocks",
     "stored_pieces",
     "take_block",
 ]

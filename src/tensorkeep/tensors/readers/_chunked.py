@@ -33,9 +33,10 @@ from tensorkeep.limits import (
     READ_NBYTES,
 )
 from tensorkeep.parallel import parallel_for_each
-from tensorkeep.tensors.indexing import Axis, Region, Selection, cover_run, parse_index, run_of
+from tensorkeep.tensors.indexing import Axis, Region, Selection, parse_index, run_of
 from tensorkeep.tensors.readers._base import RUN_LENGTH, Planned, writable_dtype
 from tensorkeep.tensors.readers._blocks import put_block
+from tensorkeep.tensors.readers._unstored import run_of_blocks
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -94,14 +95,9 @@ class ChunkedReader:
         """Read a run of elements; refuse one of a tensor that would be streamed for ever."""
         dtype = _dtype_of(name, entry)
         self._refuse_empty(name, dtype, entry.n_elements)
-        elements = np.empty(stop - start, dtype.bits_name)
-        done = 0
-        with within_numpys_limits(name, entry.shape):
-            for index, first, last in cover_run(start, stop, entry.shape):
-                selection = parse_index(index, entry.shape)
-                block = selection.apply(self._block(name, dtype, selection)).reshape(-1)
-                elements[done : done + last - first] = block[first:last]
-                done += last - first
+        elements = run_of_blocks(
+            name, entry, start, stop, dtype.bits_name, lambda part: self._block(name, dtype, part)
+        )
         return self.adapter.from_elements(elements, dtype)
 
     def run_length(self, entry: TensorEntry) -> int:

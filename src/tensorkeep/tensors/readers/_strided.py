@@ -6,7 +6,7 @@ where torch had put that off.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -20,10 +20,11 @@ from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME, DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError, LimitError, UnsupportedError
 from tensorkeep.limits import ARENA_NBYTES, MAX_EXPANDED_NBYTES, PACK_NBYTES
-from tensorkeep.tensors.indexing import Selection, c_strides, cover_run, parse_index
+from tensorkeep.tensors.indexing import Selection, c_strides, parse_index
 from tensorkeep.tensors.readers._base import Planned, stored_extent, stored_pieces, writable_dtype
 from tensorkeep.tensors.readers._blocks import read_block, spans_of_block, take_block
 from tensorkeep.tensors.readers._contiguous import TensorReader
+from tensorkeep.tensors.readers._unstored import UnstoredReader, run_of_blocks
 from tensorkeep.transport import ByteRange
 
 Array = npt.NDArray[Any]
@@ -57,7 +58,7 @@ class Layout(msgspec.Struct, frozen=True):
         )
 
 
-class StridedReader(msgspec.Struct, frozen=True):
+class StridedReader(UnstoredReader, frozen=True, eq=True):
     """Gathers a view from the source of another reader.
 
     Entries have the dtype, which can be C32 or C128, the shape, and (0, bytes of all elements) as their range.
@@ -71,14 +72,6 @@ class StridedReader(msgspec.Struct, frozen=True):
     layout: Layout
 
     @property
-    def source(self) -> None:
-        """None: the gathered bytes are in no file."""
-
-    @property
-    def cast_to(self) -> None:
-        """None: tensors have the dtype that they are stored in."""
-
-    @property
     def adapter(self) -> DenseArrays:
         """The array library."""
         return self.stored.adapter
@@ -86,9 +79,6 @@ class StridedReader(msgspec.Struct, frozen=True):
     def with_framework(self, framework: str, device: Any = "cpu") -> StridedReader:
         """Return the same reader for another array library."""
         return StridedReader(self.stored.with_framework(framework, device), self.layout)
-
-    def span_of(self, entry: TensorEntry) -> None:
-        """Return None: the gathered bytes are in no file."""
 
     def read(self, name: str, entry: TensorEntry, selection: Selection) -> Any:
         """Read a part of a tensor, and little more of the source than that."""
@@ -112,30 +102,12 @@ class StridedReader(msgspec.Struct, frozen=True):
         """Read a run of elements; refuse one of a tensor that would be streamed for ever."""
         dtype = self._dtype(name, entry)
         self._refuse_expanded(name, dtype, parse_index(..., entry.shape))
-        elements = np.empty(stop - start, dtype.bits_name)
-        done = 0
-        with within_numpys_limits(name, entry.shape):
-            for index, first, last in cover_run(start, stop, entry.shape):
-                selection = parse_index(index, entry.shape)
-                block = selection.apply(self._block(dtype, selection)).reshape(-1)
-                elements[done : done + last - first] = block[first:last]
-                done += last - first
+        elements = run_of_blocks(name, entry, start, stop, dtype.bits_name, lambda part: self._block(dtype, part))
         return self.adapter.from_elements(elements, dtype)
 
     def run_length(self, entry: TensorEntry) -> int:
         """Return how many elements each `read_run` should read."""
         return self._piece_nbytes(entry) // ALL_BY_NAME[entry.dtype].itemsize
-
-    def load(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
-        """Gather whole tensors."""
-        return {name: self.read(name, entry, parse_index(..., entry.shape)) for name, entry in entries.items()}
-
-    def view(self, name: str, entry: TensorEntry) -> None:
-        """Return None: what is gathered is nowhere as a whole."""
-
-    def place(self, tensor: Any) -> Any:
-        """Move a tensor to the device."""
-        return self.stored.place(tensor)
 
     def tensor_to_write(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> TensorToWrite:  # noqa: ARG002
         """Describe a tensor for writing; it is gathered piece by piece."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -18,11 +18,11 @@ from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError
 from tensorkeep.limits import ARENA_NBYTES
 from tensorkeep.tensors import LazyTensor, Region, Selection, parse_index, run_of
-from tensorkeep.tensors.indexing import Axis, cover_run
-from tensorkeep.tensors.readers import RUN_LENGTH, Planned, TensorReader
+from tensorkeep.tensors.indexing import Axis
+from tensorkeep.tensors.readers import RUN_LENGTH, Planned, TensorReader, UnstoredReader, run_of_blocks
 
 
-class PartReader(msgspec.Struct, frozen=True, eq=False):
+class PartReader(UnstoredReader, frozen=True, eq=False):
     """Reads a part of another tensor.
 
     Attributes:
@@ -39,14 +39,6 @@ class PartReader(msgspec.Struct, frozen=True, eq=False):
     target: tuple[str, Any] | None = None
 
     @property
-    def cast_to(self) -> None:
-        """None: tensors have the dtype of their entry."""
-
-    @property
-    def source(self) -> None:
-        """None: the bytes are nowhere in one piece and in this order."""
-
-    @property
     def adapter(self) -> DenseArrays:
         """The array library."""
         return self.whole.reader.adapter if self.target is None else adapter_for(*self.target)
@@ -54,9 +46,6 @@ class PartReader(msgspec.Struct, frozen=True, eq=False):
     def with_framework(self, framework: str, device: Any = "cpu") -> PartReader:
         """Return the same reader for another array library."""
         return msgspec.structs.replace(self, target=(framework, device))
-
-    def span_of(self, entry: TensorEntry) -> None:
-        """Return None: see `source`."""
 
     def read(self, name: str, entry: TensorEntry, selection: Selection) -> Any:
         """Read some of the part."""
@@ -72,30 +61,12 @@ class PartReader(msgspec.Struct, frozen=True, eq=False):
     def read_run(self, name: str, entry: TensorEntry, start: int, stop: int) -> Any:
         """Read a run of elements."""
         dtype = known_dtype(name, entry)
-        elements = np.empty(stop - start, dtype.bits_name)
-        done = 0
-        with within_numpys_limits(name, entry.shape):
-            for index, first, last in cover_run(start, stop, entry.shape):
-                selection = parse_index(index, entry.shape)
-                block = selection.apply(self._block(dtype, selection)).reshape(-1)
-                elements[done : done + last - first] = block[first:last]
-                done += last - first
+        elements = run_of_blocks(name, entry, start, stop, dtype.bits_name, lambda part: self._block(dtype, part))
         return self.adapter.from_elements(elements, dtype)
 
     def run_length(self, entry: TensorEntry) -> int:
         """Return how many elements each `read_run` should read: all of them, if they are in another order."""
         return RUN_LENGTH if self._is_in_order else max(prod(entry.shape), 1)
-
-    def load(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
-        """Read the whole part."""
-        return {name: self.read(name, entry, parse_index(..., entry.shape)) for name, entry in entries.items()}
-
-    def view(self, name: str, entry: TensorEntry) -> None:
-        """Return None: see `source`."""
-
-    def place(self, tensor: Any) -> Any:
-        """Move a tensor to the device."""
-        return self.adapter.place({"": tensor})[""]
 
     def tensor_to_write(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> TensorToWrite:  # noqa: ARG002
         """Describe the part for writing."""
