@@ -13,9 +13,8 @@ from tensorkeep.arrays import ArrayT
 from tensorkeep.deltas import DOCUMENT_NAME, PatchedDocument, parse_document, patched
 from tensorkeep.deltas.reading import Change, Patch
 from tensorkeep.encryption import refuse_plain
-from tensorkeep.errors import FormatError, LimitError, UnsupportedError
+from tensorkeep.errors import FormatError, LimitError
 from tensorkeep.formats import Description
-from tensorkeep.formats.safetensors import Alias, State, parse_state
 from tensorkeep.kinds.base import Checks, OpenOptions, names_to_check
 from tensorkeep.kinds.safetensors import (
     Checkpoint,
@@ -25,7 +24,6 @@ from tensorkeep.kinds.safetensors import (
     file_over,
     names_of,
     open_safetensors,
-    sharing_of,
 )
 from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.tensors import LazyTensor, TensorView
@@ -121,24 +119,10 @@ class PatchedCheckpoint(SavedDirectory[ArrayT]):
         """Whether there is metadata, even if empty."""
         return self._document.metadata is not None
 
-    @cached_property
-    def state(self) -> State | None:
-        """The description of the saved state; None without one."""
-        text = self._document.state
-        try:
-            return None if text is None else parse_state(text)
-        except (FormatError, UnsupportedError) as error:
-            raise error.with_fields(path=self.path) from None
-
-    @cached_property
-    def _sharing(self) -> State | None:
-        """The description of shared memory; None without one that this version can read."""
-        return sharing_of(self._document.state, self._stored, self.path)
-
     @property
-    def aliases(self) -> Mapping[str, Alias]:
-        """Name to `Alias` for each tensor that is stored as a view of another."""
-        return self._sharing.aliases if self._sharing else {}
+    def state_text(self) -> str | None:
+        """The description of the saved state, as text; None if there is none."""
+        return self._document.state
 
     def stored(self, name: str) -> LazyTensor:
         """Return a tensor that is stored under this name, patched."""
@@ -146,7 +130,7 @@ class PatchedCheckpoint(SavedDirectory[ArrayT]):
 
     def stored_names(self) -> Collection[str]:
         """Return the names of all tensors that are stored."""
-        return list(self._stored)
+        return self._stored.keys()
 
     def shard_of(self, name: str) -> str:
         """Return the path of the last file that says what a tensor is, below the directory."""

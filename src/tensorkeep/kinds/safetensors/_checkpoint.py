@@ -12,11 +12,10 @@ from typing import Any
 
 from tensorkeep.arrays import ArrayT
 from tensorkeep.collector import PausedCollector
-from tensorkeep.errors import FormatError, IntegrityError, UnsupportedError
+from tensorkeep.errors import IntegrityError
 from tensorkeep.formats import Description
-from tensorkeep.formats.safetensors import Alias, State, parse_state
 from tensorkeep.kinds.base import Checks, Finding, Opened, OpenOptions, refuse
-from tensorkeep.kinds.safetensors._aliases import names_of, sharing_of
+from tensorkeep.kinds.safetensors._aliases import names_of
 from tensorkeep.kinds.safetensors._consistent_read import read_consistently
 from tensorkeep.kinds.safetensors._digests import digest_checks
 from tensorkeep.kinds.safetensors._examine import Examination, read_index
@@ -58,10 +57,6 @@ class SavedDirectory(SavedTensors[ArrayT]):
     @abstractmethod
     def is_replaced(self) -> bool:
         """Whether that file is another one by now."""
-
-    @abstractmethod
-    def stored_names(self) -> Collection[str]:
-        """Return the names of all tensors that are stored, once if they have several."""
 
 
 class Checkpoint(SavedDirectory[ArrayT]):
@@ -198,29 +193,10 @@ class Checkpoint(SavedDirectory[ArrayT]):
         name = self.aliases[name].of if name in self.aliases else name
         return self._file_of[name]
 
-    @cached_property
-    def state(self) -> State | None:
-        """The description of the saved state in the index; None if there is none.
-
-        Raises:
-            FormatError: If it is malformed.
-            UnsupportedError: If it is of a later version.
-        """
-        text = self._index.state
-        try:
-            return None if text is None else parse_state(text)
-        except (FormatError, UnsupportedError) as error:
-            raise error.with_fields(path=self.path) from None
-
-    @cached_property
-    def _sharing(self) -> State | None:
-        """The description of shared memory; None if there is none that this version can read."""
-        return sharing_of(self._index.state, self._file_of, self.path)
-
     @property
-    def aliases(self) -> Mapping[str, Alias]:
-        """Name to `Alias` for each tensor that is stored as a view of another."""
-        return self._sharing.aliases if self._sharing else {}
+    def state_text(self) -> str | None:
+        """The description of the saved state, as text; None if there is none."""
+        return self._index.state
 
     def stored(self, name: str) -> LazyTensor:
         """Return a tensor that the files store under this name, such as a storage that only views use."""

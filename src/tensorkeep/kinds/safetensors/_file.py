@@ -15,22 +15,19 @@ from tensorkeep.collector import PausedCollector
 from tensorkeep.digests import digest_of
 from tensorkeep.encryption import Keys, is_encrypted, listed, plain_file, refuse_plain
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import FormatError, TransportError, UnsupportedError
+from tensorkeep.errors import TransportError, UnsupportedError
 from tensorkeep.formats import Description
 from tensorkeep.formats.safetensors import (
     STATE_KEY,
-    Alias,
     Header,
     Seal,
-    State,
     describe_file,
     free_text,
-    parse_state,
     read_head,
     read_seal,
 )
 from tensorkeep.kinds.base import Checks, LoadOptions, OpenOptions, by_environment
-from tensorkeep.kinds.safetensors._aliases import names_of, sharing_of
+from tensorkeep.kinds.safetensors._aliases import names_of
 from tensorkeep.kinds.safetensors._blocks import BlocksFile
 from tensorkeep.kinds.safetensors._digests import digest_checks
 from tensorkeep.kinds.safetensors._saved import SavedTensors
@@ -137,29 +134,9 @@ class TensorFile(SavedTensors[ArrayT]):
         """The header's description of the saved state, as text; None if there is none."""
         return (self._header.metadata or {}).get(STATE_KEY)
 
-    @cached_property
-    def state(self) -> State | None:
-        """The description of the saved state; None if there is none.
-
-        Raises:
-            FormatError: If it is malformed.
-            UnsupportedError: If it is of a later version.
-        """
-        text = self.state_text
-        try:
-            return None if text is None else parse_state(text)
-        except (FormatError, UnsupportedError) as error:
-            raise error.with_fields(path=self.path) from None
-
-    @cached_property
-    def _sharing(self) -> State | None:
-        """The description of shared memory; None if there is none that this version can read."""
-        return sharing_of(self.state_text, self.entries, self.path)
-
-    @property
-    def aliases(self) -> Mapping[str, Alias]:
-        """Name to `Alias` for each tensor that is stored as a view of another."""
-        return self._sharing.aliases if self._sharing else {}
+    def stored_names(self) -> Collection[str]:
+        """Return the names of all tensors that are stored."""
+        return self._header.entries.keys()
 
     def stored(self, name: str) -> LazyTensor:
         """Return a tensor that the file stores under this name, such as a storage that only views use."""

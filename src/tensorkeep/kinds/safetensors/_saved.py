@@ -18,9 +18,9 @@ from tensorkeep.arrays import (
     refuse_unused_device,
 )
 from tensorkeep.errors import FormatError, UnsupportedError
-from tensorkeep.formats.safetensors import Alias, State
+from tensorkeep.formats.safetensors import Alias, State, parse_state
 from tensorkeep.kinds.base import LoadOptions, Opened, StoredView
-from tensorkeep.kinds.safetensors._aliases import alias_tensor
+from tensorkeep.kinds.safetensors._aliases import alias_tensor, sharing_of
 from tensorkeep.kinds.safetensors._attributes import WithAttributes
 from tensorkeep.kinds.safetensors._tied import load_tied, refuse_copies
 from tensorkeep.on_demand import imported
@@ -54,6 +54,14 @@ class SavedTensors(Opened[ArrayT]):
 
     @property
     @abstractmethod
+    def state_text(self) -> str | None:
+        """The description of the saved state, as text; None if there is none."""
+
+    @abstractmethod
+    def stored_names(self) -> Collection[str]:
+        """Return the names of all tensors that are stored, once if they have several."""
+
+    @cached_property
     def state(self) -> State | None:
         """The description of the saved state; None if there is none.
 
@@ -61,11 +69,21 @@ class SavedTensors(Opened[ArrayT]):
             FormatError: If it is malformed.
             UnsupportedError: If it is of a later version.
         """
+        text = self.state_text
+        try:
+            return None if text is None else parse_state(text)
+        except (FormatError, UnsupportedError) as error:
+            raise error.with_fields(path=self.path) from None
+
+    @cached_property
+    def _sharing(self) -> State | None:
+        """The description of shared memory; None if there is none that this version can read."""
+        return sharing_of(self.state_text, self.stored_names(), self.path)
 
     @property
-    @abstractmethod
     def aliases(self) -> Mapping[str, Alias]:
         """Name to `Alias` for each tensor that is stored as a view of another."""
+        return self._sharing.aliases if self._sharing else {}
 
     @abstractmethod
     def stored(self, name: str) -> LazyTensor:

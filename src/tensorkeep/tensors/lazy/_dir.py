@@ -9,7 +9,7 @@ PLUMBING: Final = frozenset({
     *("check_open", "checks", "composites", "describe", "empty", "entries", "entry", "is_replaceable"),
     *("left_out", "lists_aliases", "load_shared", "load_state", "loads_parts", "marked", "nested", "place"),
     *("reader", "records", "refuse_expanded", "renamed", "seal", "span_of", "state", "state_files"),
-    *("state_text", "stored", "tensor_to_write", "unmapped", "verified", "verifying", "views"),
+    *("state_text", "stored", "stored_names", "tensor_to_write", "unmapped", "verified", "verifying", "views"),
 })
 """Members for other parts of this package."""
 
