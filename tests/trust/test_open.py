@@ -14,6 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 import tensorkeep
 from tensorkeep.errors import IntegrityError, TrustError, UnsupportedError
+from tensorkeep.quantized import dequantize
 from tensorkeep.server import Server
 from tensorkeep.signing import PrivateKey, sign
 from tensorkeep.trust import Policy, Rule
@@ -272,3 +273,56 @@ def test_verify_demands_digests_of_tensors_only(tmp_path: Path, signed: Path) ->
     sign(signed, KEY)
     found = tensorkeep.verify(signed, trust=strict).findings
     assert [(finding.kind, finding.shard) for finding in found] == [("unsigned", "adapter.safetensors")]
+
+
+@pytest.fixture
+def quantized(tmp_path: Path) -> Path:
+    """A signed checkpoint whose numbers depend on `config.json`."""
+    rng = np.random.default_rng(0)
+    parts = {"qweight": (16, 8), "qzeros": (1, 1)}
+    state = {f"w.{name}": rng.integers(0, 2**31, shape, np.int32) for name, shape in parts.items()}
+    directory = tmp_path / "quantized"
+    directory.mkdir()
+    state |= {"w.g_idx": np.zeros(128, np.int32), "w.scales": np.ones((1, 8), np.float16)}
+    save_file(state, directory / "model.safetensors")
+    set_format(directory, "gptq")
+    sign(directory, KEY)
+    return directory
+
+
+def set_format(directory: Path, name: str) -> None:
+    config = {"quant_method": "gptq", "bits": 4, "group_size": 128, "checkpoint_format": name}
+    (directory / "config.json").write_text(json.dumps({"quantization_config": config}))
+
+
+def test_numbers_are_not_computed_by_settings_that_nobody_signed(quantized: Path) -> None:
+    def number() -> float:
+        with tensorkeep.open(quantized, trust=POLICY) as opened:
+            view = dequantize(opened.rename(lambda name: "a." + name), "f32")
+            loaded = tensorkeep.load(quantized, trust=POLICY, dequantize="f32")
+            assert view["a.w.weight"][0, 0] == loaded["w.weight"][0, 0]
+            return float(loaded["w.weight"][0, 0])
+
+    before = number()
+    set_format(quantized, "gptq_v2")
+    assert tensorkeep.load(quantized, dequantize="f32")["w.weight"][0, 0] != before
+    with pytest.raises(TrustError, match=r"`config\.json` is not the file that was signed"):
+        number()
+    (quantized / "config.json").unlink()
+    with pytest.raises(TrustError, match=r"`config\.json` was signed"):
+        number()
+    set_format(quantized, "gptq")
+    (quantized / "hf_quant_config.json").write_text("{}")
+    assert number() == before
+
+
+def test_a_policy_in_the_environment_is_not_about_what_is_just_written(
+    tmp_path: Path, signed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    KEY.write(tmp_path / "key.pem")
+    monkeypatch.setenv("TENSORKEEP_TRUST", str(tmp_path / "key.pub"))
+
+    tensorkeep.convert(signed, tmp_path / "converted")
+    store = tensorkeep.CheckpointStore(tmp_path / "run")
+    store.save(1, {"w": np.arange(3)})
+    assert store.load()["w"].tolist() == [0, 1, 2]

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         TorchName,
     )
     from tensorkeep.checkpoint._keywords import LoadKeywords, OpenKeywords
+    from tensorkeep.checkpoint._trusted_open import Demand
     from tensorkeep.trust import Trust
 
 _DEMAND: Final = "tensorkeep.checkpoint._trusted_open:demand_of"
@@ -201,8 +202,11 @@ def open_found(place: Place, found: Found, options: OpenOptions, trust: Trust | 
     policy = policy_for(trust, place.path)
     if policy is None:
         return _opened(found, options)
-    demand = imported(_DEMAND)(policy, place, found, options)
-    return demand.check(_opened(found, demand.options))  # type: ignore[no-any-return]
+    demand: Demand = imported(_DEMAND)(policy, place, found, options)
+    opened = demand.check(_opened(found, demand.options))
+    for part in (opened, *opened.shards.values()):
+        part.proof = demand.options.proof or demand.proof
+    return opened
 
 
 def _opened(found: Found, options: OpenOptions) -> Opened:

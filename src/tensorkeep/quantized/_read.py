@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from math import prod
 from typing import Any, Final
 
@@ -14,8 +14,8 @@ from tensorkeep.errors import FormatError, TransportError
 from tensorkeep.quantized._config import NO_CONFIG, QuantConfig, parse_config
 from tensorkeep.quantized._recognize import recognize
 from tensorkeep.quantized._record import Headers, Layouts, Stored
-from tensorkeep.tensors import LazyTensors, load_together
-from tensorkeep.transport import ByteRange, is_directory, is_remote, join, open_source, split
+from tensorkeep.tensors import LazyTensors, TensorView, load_together
+from tensorkeep.transport import is_remote
 
 _CONFIG: Final = "config.json"
 _OTHER_CONFIG: Final = "hf_quant_config.json"
@@ -61,31 +61,25 @@ def config_of(tensors: LazyTensors, headers: Headers, config: Mapping[str, Any] 
         return parse_config(config, {})
     if not tensors.path or (is_remote(tensors.path) and not _may_be_quantized(headers)):
         return NO_CONFIG
-    given = read_config(tensors.path, _CONFIG)
-    parsed = parse_config(given, {})
-    return parsed if parsed != NO_CONFIG else parse_config({}, read_config(tensors.path, _OTHER_CONFIG))
+    parsed = parse_config(_config_beside(tensors, _CONFIG), {})
+    return parsed if parsed != NO_CONFIG else parse_config({}, _config_beside(tensors, _OTHER_CONFIG))
 
 
 def read_config(path: str, name: str) -> dict[str, Any]:
     """Return a configuration beside a checkpoint, which may be missing."""
+    return _config_beside(TensorView({}, path=path), name)
+
+
+def _config_beside(tensors: LazyTensors, name: str) -> dict[str, Any]:
+    """Return a configuration, which may be missing; with a policy, only one that was signed."""
     try:
-        directory = path if is_directory(path) else split(path)[0]
-        with closing(open_source(join(directory, name), backend="pread")) as source:
-            if source.nbytes > _MAX_CONFIG_NBYTES:
-                raise FormatError(
-                    "the configuration is too large",
-                    path=source.name,
-                    expected=f"at most {_MAX_CONFIG_NBYTES:,} bytes",
-                )
-            text = bytes(source.read(ByteRange(0, source.nbytes)))
+        text = tensors.companion(name, max_nbytes=_MAX_CONFIG_NBYTES)
     except TransportError:
         return {}
     try:
         config: dict[str, Any] = msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise FormatError(
-            "the configuration is not a JSON object", path=join(directory, name), found=str(error)
-        ) from None
+        raise FormatError(f"`{name}` is not a JSON object", path=tensors.path, found=str(error)) from None
     return config
 
 

@@ -94,7 +94,7 @@ class StepLoader(msgspec.Struct, frozen=True):
         """
         path = self.place.path_of(step)
         try:
-            verification = verify(path, progress=progress)
+            verification = verify(path, progress=progress, trust=False)  # a run trusts its own steps
             if opened.is_replaced():
                 return False
         except TensorkeepError:

@@ -14,6 +14,7 @@ def view_of(tensors: LazyTensors, new: Mapping[str, LazyTensor]) -> TensorView:
     return TensorView(
         new,
         path=tensors.path,
+        beside=tensors,
         metadata=tensors.metadata if tensors.has_metadata else None,
         state=State(library=state.library) if state is not None and state.library is not None else None,
     )

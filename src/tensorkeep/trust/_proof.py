@@ -51,6 +51,18 @@ class Proof(msgspec.Struct, frozen=True):
             )
         return self.files[name]
 
+    def refuse_missing(self, name: str) -> None:
+        """Refuse that a file is missing or unreadable if it was signed.
+
+        Args:
+            name: Its relative name.
+
+        Raises:
+            TrustError: If it was signed.
+        """
+        if name in self.files:
+            raise TrustError(f"`{name}` was signed, and is missing or cannot be read", path=self.root)
+
     def check_content(self, name: str, content: bytes) -> None:
         """Refuse the content of a small file unless it is what was signed.
 

@@ -131,7 +131,6 @@ def _material(bundle: dict[str, Any], draw: random.Random) -> bytes:
         None,
         [],
         {"certificate": {"rawBytes": "AAAA"}},
-        {"x509CertificateChain": {"certificates": []}},
     ])
     return _text(bundle)
 

@@ -16,7 +16,7 @@ from tensorkeep.arrays import DEFAULT_FRAMEWORK, ArrayT
 from tensorkeep.dtypes import HOLDS_QUANTIZED
 from tensorkeep.encryption import LockedSource
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import TensorkeepError
+from tensorkeep.errors import TensorkeepError, TransportError
 from tensorkeep.formats import Description, FileDescription, StringArray
 from tensorkeep.formats.safetensors import Alias
 from tensorkeep.kinds.base._checks import Checks, names_to_check
@@ -42,6 +42,7 @@ from tensorkeep.transport import ByteSource
 
 if TYPE_CHECKING:
     from tensorkeep.quantized import Layouts
+    from tensorkeep.trust import Proof
 
 _DEQUANTIZE: Final = "tensorkeep.quantized:dequantize"
 _LAYOUTS: Final = "tensorkeep.quantized:layouts"
@@ -54,6 +55,9 @@ class Opened(LazyTensors[ArrayT]):
 
     loads_parts: ClassVar[bool] = False
     """Whether `load_state` reads only the selected parts and honors all options."""
+
+    proof: Proof | None = None
+    """What was signed of the files and of what is beside them; None if no policy demands a signature."""
 
     lists_aliases: ClassVar[bool] = False
     """Whether `aliases` lists every tensor that shares memory."""
@@ -175,6 +179,18 @@ class Opened(LazyTensors[ArrayT]):
             DeviceError: If the device is not on this machine.
         """
         return explain(self, framework, device)
+
+    def companion(self, name: str, *, max_nbytes: int) -> bytes:
+        """Return the content of a small file beside the checkpoint; see `LazyTensors.companion`."""
+        try:
+            content = super().companion(name, max_nbytes=max_nbytes)
+        except TransportError:
+            if self.proof is not None:
+                self.proof.refuse_missing(name)
+            raise
+        if self.proof is not None:
+            self.proof.check_content(name, content)
+        return content
 
     def verified(self) -> Opened[ArrayT]:
         """Return the same tensors, compared with their digests when read, if the kind can and they have any."""

@@ -66,7 +66,9 @@ def add_lora(
 def _text_of(settings: str | os.PathLike[str] | Mapping[str, Any] | None, adapter: LazyTensors) -> tuple[str, bytes]:
     if isinstance(settings, Mapping):
         return adapter.path, msgspec.json.encode(settings)
-    path = join(split(adapter.path)[0], _NAME) if settings is None else os.fspath(settings)
+    if settings is None:
+        return join(split(adapter.path)[0], _NAME), adapter.companion(_NAME, max_nbytes=_MAX_NBYTES)
+    path = os.fspath(settings)
     with closing(open_source(path, backend="pread")) as source:
         if source.nbytes > _MAX_NBYTES:
             raise FormatError(

@@ -260,7 +260,7 @@ class LazyTensors(NamedTensors[ArrayT]):
 
     def _view(self, tensors: Mapping[str, LazyTensor[ArrayT]], state: State | None = None) -> TensorView[ArrayT]:
         metadata = self.metadata if self.has_metadata else None
-        return TensorView(tensors, path=self.path, metadata=metadata, state=state)
+        return TensorView(tensors, path=self.path, metadata=metadata, state=state, beside=self)
 
 
 class TensorView(LazyTensors[ArrayT]):
@@ -278,6 +278,7 @@ class TensorView(LazyTensors[ArrayT]):
         path: A name for the whole, for error messages.
         metadata: Free text by key; None for none at all.
         state: What to say of the nested state that the tensors are all parts of.
+        beside: The open files that know what is beside them; None looks at `path`.
     """
 
     def __init__(
@@ -287,7 +288,9 @@ class TensorView(LazyTensors[ArrayT]):
         path: str,
         metadata: Mapping[str, str] | None = None,
         state: State | None = None,
+        beside: LazyTensors | None = None,
     ) -> None:
+        self._beside = beside
         self._tensors = {name: lazy if lazy.name == name else lazy.renamed(name) for name, lazy in tensors.items()}
         self._path = path
         self._metadata = None if metadata is None else dict(metadata)
@@ -312,6 +315,12 @@ class TensorView(LazyTensors[ArrayT]):
     def metadata(self) -> dict[str, str]:
         """The metadata of the files: free text by key. A new dict, empty if there is none."""
         return dict(self._metadata or {})
+
+    def companion(self, name: str, *, max_nbytes: int) -> bytes:
+        """Return the content of a small file beside the checkpoint; see `LazyTensors.companion`."""
+        if self._beside is None:
+            return super().companion(name, max_nbytes=max_nbytes)
+        return self._beside.companion(name, max_nbytes=max_nbytes)
 
     def _find(self, name: str) -> LazyTensor[ArrayT] | None:
         return self._tensors.get(name)

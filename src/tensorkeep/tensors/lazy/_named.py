@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from typing import Any
 
 from tensorkeep.arrays import ArrayT
 from tensorkeep.collector import PausedCollector
-from tensorkeep.errors import TensorNotFoundError
+from tensorkeep.errors import FormatError, TensorNotFoundError
 from tensorkeep.formats.safetensors import State
 from tensorkeep.parallel import Progress
 from tensorkeep.tensors.lazy._html import ShownTensors
@@ -16,6 +17,7 @@ from tensorkeep.tensors.lazy._lazy import LazyTensor
 from tensorkeep.tensors.lazy._name_patterns import did_you_mean
 from tensorkeep.tensors.lazy._together import load_parts_together, load_with_progress, plan_together
 from tensorkeep.tensors.readers import ReadPlan
+from tensorkeep.transport import ByteRange, is_directory, join, open_source, split
 
 
 class NamedTensors(ShownTensors[ArrayT]):
@@ -40,6 +42,30 @@ class NamedTensors(ShownTensors[ArrayT]):
     def state(self) -> State | None:
         """What the files say of the nested state that the tensors are parts of; None if they say nothing."""
         return None
+
+    def companion(self, name: str, *, max_nbytes: int) -> bytes:
+        """Return the content of a small file beside the checkpoint; under a policy, only what was signed.
+
+        Args:
+            name: Such as `"config.json"`.
+            max_nbytes: Refuse what is larger.
+
+        Raises:
+            FormatError: If the file is too large.
+            TrustError: If the policy demands that it is signed, and it is not, or it was signed and cannot be
+                read.
+            TransportError: If it is missing or cannot be read.
+        """
+        path = join(self.path if is_directory(self.path) else split(self.path)[0], name)
+        with closing(open_source(path, backend="pread")) as source:
+            if source.nbytes > max_nbytes:
+                raise FormatError(
+                    f"`{name}` is too large",
+                    path=path,
+                    expected=f"at most {max_nbytes:,} bytes",
+                    found=f"{source.nbytes:,}",
+                )
+            return bytes(source.read(ByteRange(0, source.nbytes)))
 
     @abstractmethod
     def _find(self, name: str) -> LazyTensor[ArrayT] | None:
