@@ -6,15 +6,13 @@ import os
 import re
 import stat
 from collections.abc import Iterable
-from typing import Final
 
 import msgspec
 
 from tensorkeep.errors import RefusedError, UnsupportedError, as_transport_error
 from tensorkeep.fetching import MAX_COMPANION_NBYTES
 from tensorkeep.paths import is_inside
-
-_SNAPSHOTS: Final = f"{os.sep}snapshots{os.sep}"
+from tensorkeep.transport import is_at_home
 
 _secret_in = re.compile(
     rb"(?P<a_private_key>-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----)"
@@ -62,14 +60,11 @@ def status_of(path: str) -> os.stat_result:
 def refuse_unaware(files: Iterable[LocalFile], directory: str) -> None:
     """Refuse files beside tensors that are links out of the directory, or hold a secret.
 
-    The directory may be a stranger's, with a link to a private file of the user. The cache of the Hugging Face Hub is
-    elsewhere, but meant: its snapshots are links to blobs beside them.
+    The directory may be a stranger's, with a link to a private file of the user.
     """
-    cache, is_snapshot, _ = os.path.abspath(directory).rpartition(_SNAPSHOTS)
-    homes = [directory, *([os.path.join(cache, "blobs")] if is_snapshot else [])]
-    allowed = tuple(os.path.join(os.path.realpath(home), "") for home in homes)
+    is_ours = is_at_home(directory)
     for file in files:
-        if not os.path.realpath(file.path).startswith(allowed):
+        if not is_ours(file.path):
             raise RefusedError(
                 "a link leads out of the directory, and is not published",
                 path=file.path,

@@ -5,6 +5,7 @@
 - `remote/`: where are the bytes, if not here? Objects of web servers, S3, Google Cloud Storage, Azure, the Hub and
   others.
 - `_paths`: paths and URLs alike.
+- `_homes`: where the files of a directory may be, if some of them are links.
 - `_block_proof`: digests of blocks from the file beside the data.
 - `_handed_over`: a file as another process opens it.
 - `_planning`: what reading some ranges costs.
@@ -17,6 +18,7 @@
 from tensorkeep.buffers import Buffer
 from tensorkeep.transport._block_proof import BlockProof
 from tensorkeep.transport._handed_over import HandedOver
+from tensorkeep.transport._homes import is_at_home
 from tensorkeep.transport._kept_sums import kept_sha256
 from tensorkeep.transport._open import Openable, open_source
 from tensorkeep.transport._paths import (
@@ -134,6 +136,7 @@ __all__ = [
     "has_staging",
     "host_tag",
     "identity",
+    "is_at_home",
     "is_directory",
     "is_file",
     "is_in_store",

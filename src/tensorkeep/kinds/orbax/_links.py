@@ -4,33 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Final
 
 from tensorkeep.errors import FormatError, as_transport_error
 from tensorkeep.paths import is_inside
-
-_SNAPSHOTS: Final = f"{os.sep}snapshots{os.sep}"
+from tensorkeep.transport import is_at_home
 
 
 def size_without_links(directory: str) -> int:
-    """Return the bytes of all files, after refusing links that lead elsewhere.
-
-    The cache of the Hugging Face Hub is elsewhere, but meant: its snapshots are links to blobs beside them.
-    """
-    root = os.path.realpath(directory)
-    cache, found, _ = os.path.abspath(directory).partition(_SNAPSHOTS)
-    allowed = [root + os.sep, *([os.path.realpath(cache) + f"{os.sep}blobs{os.sep}"] if found else [])]
+    """Return the bytes of all files, after refusing links that lead elsewhere."""
+    is_ours = is_at_home(directory)
     nbytes = 0
     rest = [directory]
     while rest:
         folder = rest.pop()
         with as_transport_error("could not list the checkpoint", folder), os.scandir(folder) as entries:
             for entry in entries:
-                if entry.is_symlink() and not os.path.realpath(entry.path).startswith(tuple(allowed)):
+                if entry.is_symlink() and not is_ours(entry.path):
                     raise FormatError(
                         "a link leads out of the checkpoint",
                         path=entry.path,
-                        expected=f"files below {root}",
+                        expected=f"files below {os.path.realpath(directory)}",
                         found=os.path.realpath(entry.path),
                     )
                 if entry.is_dir(follow_symlinks=False):
