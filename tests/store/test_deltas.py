@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import tensorkeep
-from tensorkeep.errors import IntegrityError, UnsupportedError
+from tensorkeep.errors import FormatError, IntegrityError, UnsupportedError
 from tensorkeep.store import CheckpointStore, DamagedStepWarning, DeltaWarning
 from tests.support.store.run_states import state, step_of, store
 
@@ -136,6 +136,18 @@ def test_a_damaged_step_is_found_and_nothing_is_built_on_it(tmp_path: Path) -> N
     saved(tmp_path, range(2, 3))  # by another process, which does not know yet
     assert not is_patched(tmp_path, 2)
     assert step_of(made.load(2)) == 2
+
+
+def test_each_changed_byte_of_what_names_the_files_is_found(tmp_path: Path) -> None:
+    made = saved(tmp_path, range(2))
+    document = tmp_path / "step-00000001" / "patched.json"
+    text = document.read_bytes()
+    others = [text[:at] + bytes([text[at] ^ 1]) + text[at + 1 :] for at in range(0, len(text), 7)]
+
+    for other in [*others, text.replace(b'"1.patch.safetensors"', b""), text + b" "]:
+        document.write_bytes(other)
+        with pytest.raises((IntegrityError, FormatError, UnsupportedError)):
+            made.load(1)
 
 
 @pytest.mark.parametrize("name", ["patched.json", "1.patch.safetensors", "base/model.safetensors.index.json"])

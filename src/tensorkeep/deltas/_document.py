@@ -1,16 +1,17 @@
 """What a directory of a checkpoint and its patches says of itself. Pure.
 
-{"patched":1,"base":"base","patches":["1.patch.safetensors","2.patch.safetensors"],"digest":"<64 digits>",
-"state":null,"metadata":null,"index":{"tensorkeep_store":{"step":120}}}
+{"patched":1,"check":"<64 digits>","base":"base","patches":["1.patch.safetensors","2.patch.safetensors"],
+"digest":"<64 digits>","state":null,"metadata":null,"index":{"tensorkeep_store":{"step":120}}}
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
-from tensorkeep.errors import FormatError, UnsupportedError
+from tensorkeep.digests import NO_DIGEST, digest_of, digest_of_text_with
+from tensorkeep.errors import FormatError, IntegrityError, UnsupportedError
 from tensorkeep.limits import MAX_PATCHES
 from tensorkeep.paths import is_plain_name
 
@@ -19,12 +20,15 @@ DOCUMENT_NAME: Final = "patched.json"
 
 _VERSION: Final = 1
 
+_Digest: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+
 
 class PatchedDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A checkpoint that is another one, seen through patches.
 
     Attributes:
         patched: Version of this text.
+        check: BLAKE3 of this text with these digits replaced by zeros.
         base: The directory of the other one, beside this file.
         patches: The patches beside this file, in their order.
         digest: BLAKE3 of what the stored tensors are; see `digest_of_contents`.
@@ -34,9 +38,10 @@ class PatchedDocument(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     patched: int = _VERSION
+    check: _Digest = NO_DIGEST
     base: str
-    patches: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_PATCHES)]
-    digest: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    patches: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=MAX_PATCHES)]
+    digest: _Digest
     state: str | None = None
     metadata: dict[str, str] | None = None
     index: dict[str, Any] = {}
@@ -55,8 +60,9 @@ class _Version(msgspec.Struct, frozen=True):
 
 
 def emit_document(document: PatchedDocument) -> bytes:
-    """Encode the text."""
-    return msgspec.json.encode(document)
+    """Encode the text, with its digest."""
+    text = msgspec.json.encode(msgspec.structs.replace(document, check=NO_DIGEST))
+    return text.replace(NO_DIGEST.encode(), digest_of(text).hex().encode(), 1)
 
 
 def parse_document(text: bytes, path: str) -> PatchedDocument:
@@ -64,7 +70,7 @@ def parse_document(text: bytes, path: str) -> PatchedDocument:
     try:
         version = msgspec.json.decode(text, type=_Version).patched
         if version == _VERSION:
-            return msgspec.json.decode(text, type=PatchedDocument)
+            return _checked(msgspec.json.decode(text, type=PatchedDocument), text, path)
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise FormatError("cannot read what the checkpoint is made of", path=path, found=str(error)) from None
     raise UnsupportedError(
@@ -74,3 +80,15 @@ def parse_document(text: bytes, path: str) -> PatchedDocument:
         found=f"version {version}",
         hint="Update tensorkeep",
     )
+
+
+def _checked(document: PatchedDocument, text: bytes, path: str) -> PatchedDocument:
+    found = digest_of_text_with(document.check, text)
+    if found != document.check:
+        raise IntegrityError(
+            "what the checkpoint is made of is not what was saved",
+            path=path,
+            expected=f"digest {document.check}",
+            found=found,
+        )
+    return document
