@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import errno
+import os
 import pickle
 import re
 from concurrent.futures import ProcessPoolExecutor
@@ -121,6 +122,14 @@ def test_a_system_error_keeps_its_number_and_its_builtin_class(cause: OSError, c
         assert isinstance(one, OSError)
         assert one.errno == cause.errno
         assert (cause.strerror or str(cause)) in str(one)
+
+
+def test_the_reason_of_the_system_is_not_called_found() -> None:
+    with pytest.raises(SourceMissingError) as caught, as_transport_error("could not read the key", "key.pem"):
+        Path("/nowhere/key.pem").read_bytes()
+
+    for one in (caught.value, pickle.loads(pickle.dumps(caught.value))):
+        assert str(one) == f"could not read the key (key.pem): {os.strerror(errno.ENOENT)}"
 
 
 def raise_in_worker(path: str) -> None:

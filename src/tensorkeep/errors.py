@@ -36,6 +36,7 @@ Errors can be pickled. Their fields say what happened, where, what was expected 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from errno import EFAULT
@@ -115,10 +116,13 @@ class TensorkeepError(Exception):
         text = self.message
         if self.path is not None and self.path not in text:
             text += f" ({self.path})"
-        facts = [f"{label} {fact}" for label, fact in (("expected", self.expected), ("found", self.found)) if fact]
-        if facts:
-            text += ": " + ", ".join(facts)
+        if facts := self._facts():
+            text += f": {facts}"
         return f"{text}. {self.hint}" if self.hint else text
+
+    def _facts(self) -> str:
+        facts = (("expected", self.expected), ("found", self.found))
+        return ", ".join(f"{label} {fact}" for label, fact in facts if fact)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), dict(self.fields())), self._others()
@@ -295,6 +299,10 @@ class TransportError(TensorkeepError, OSError):
         """
         self.errno = errno
         return self
+
+    def _facts(self) -> str:
+        is_reason = self.errno is not None and self.found == os.strerror(self.errno)
+        return self.found if self.found and is_reason and not self.expected else super()._facts()
 
 
 class SourceMissingError(TransportError, FileNotFoundError):

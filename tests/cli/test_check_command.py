@@ -41,6 +41,8 @@ def test_findings_are_status_1_unless_enough_fits(capsys: pytest.CaptureFixture[
     assert main(["check", "part.safetensors", "--against", "model.safetensors", "--min-fit", "99%"]) == 1
     assert main(["check", "odd.safetensors", "--against", "model.safetensors", "--min-fit", "0.1"]) == 1
     assert main(["check", "part.safetensors", "--min-fit", "99%"]) == 2
+    assert main(["check", "part.safetensors", "--against", "model.safetensors", "--min-fit", "200%"]) == 2
+    assert "'--min-fit': expected a share such as 10% or 0.1, found '200%'" in capsys.readouterr().err
 
 
 def test_everything_is_json(capsys: pytest.CaptureFixture[str]) -> None:

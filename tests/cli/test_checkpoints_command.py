@@ -58,7 +58,7 @@ def test_a_directory_is_shown_as_one(run: Any, ours: Path) -> None:
         f"  shards     3 files, {nbytes:,} bytes (2.07 kB)",
         "  tensors    5 (200 parameters)",
         f"  headers    {nbytes - 800 - 24:,} bytes",
-        "  data       aligned to 8 bytes in each",
+        "  data       aligned to 8 bytes in each file",
         "  alignment  every tensor starts at a multiple of its element size",
         "  digests    BLAKE3 of every tensor",
         "  metadata   format = pt",

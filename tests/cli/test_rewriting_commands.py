@@ -155,7 +155,7 @@ def test_a_variant(capsys: pytest.CaptureFixture[str], source: Path) -> None:
 REFUSALS: dict[str, tuple[list[str], str]] = {
     "a size without a unit": (["--max-shard-size", "5 X"], "not a size"),
     "a pattern that matches nothing": (["--select", "nothing"], "no tensor is chosen"),
-    "a name that is not there": (["--rename", "a=b"], "there is no tensor a to rename"),
+    "a name that is not there": (["--rename", "a=b"], "there is no tensor `a` to rename"),
     "a name without another": (["--rename", "a"], "expected OLD=NEW"),
     "a name twice": (["--rename", "a=b", "--rename", "a=c"], "'a' is given twice"),
     "two tensors of one name": (["--rename", "model.layers.0.weight=model.layers.1.weight"], "model.layers.0.weight"),
@@ -284,7 +284,7 @@ def test_edit_as_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
         (["--set", "a=1", "--unset", "nope"], "no metadata `nope` to remove"),
         (["--set", "a=1", "--unset", "a"], "to be both set and removed"),
         (["--set", "tensorkeep=1"], "holds the digests"),
-        (["--rename", "nothing=a"], "there is no tensor nothing to rename"),
+        (["--rename", "nothing=a"], "there is no tensor `nothing` to rename"),
         (["--rename", "model.layers.0.weight=model.layers.1.weight"], "model.layers.0.weight"),
     ],
 )

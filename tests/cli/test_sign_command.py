@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from tensorkeep.cli import main
+from tensorkeep.numpy import save_file
 from tensorkeep.signing import PrivateKey, sign
 from tests.support.signing.checkpoints import save_checkpoint
 
@@ -58,3 +62,47 @@ def test_a_key_in_the_checkpoint_is_refused(tmp_path: Path, signed: Path, run: A
 
     assert done.returncode == 2
     assert "not read from the directory of the checkpoint" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["keygen", "mine.pub"], r"not named like a public one \(mine\.pub\)"),
+        (["keygen", "ckpt"], r"already exists \(ckpt\)"),
+        (["keygen", "missing/key.pem"], r"could not write the key \(missing/key\.pem\): No such file or directory"),
+        (["keygen", "k", "--kind", "rsa"], "expected ecdsa-p256 or ed25519 or aes-256, found 'rsa'"),
+        (["keygen", "k", "--kind", "aes-256", "--encrypt"], "Leave out --encrypt"),
+        (["sign", "ckpt", "--key", "key.pub"], "a public key, where a private one belongs"),
+        (["sign", "ckpt/model.sig", "--key", "key.pem"], r"this is a signature \(ckpt/model\.sig\)"),
+    ],
+)
+def test_mistakes_with_keys(
+    arguments: list[str],
+    complaint: str,
+    tmp_path: Path,
+    signed: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert main(arguments) == 2
+    assert re.search(complaint, capsys.readouterr().err)
+    assert not list(tmp_path.glob("*.pub.pub"))
+
+
+def test_what_is_signed_without_digests_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    key = PrivateKey.generate()
+    key.write("key.pem")
+    (tmp_path / "ckpt").mkdir()
+    save_file({"w": np.ones(3), "b": np.ones(2)}, "ckpt/w.safetensors")
+    assert main(["verify", "ckpt/w.safetensors", "--trust", "key.pub"]) == 1
+    assert "\nnot trusted: 1 place; " in capsys.readouterr().out
+
+    sign("ckpt/w.safetensors", key)
+
+    assert main(["verify", "ckpt/w.safetensors", "--trust", "key.pub"]) == 0
+    assert capsys.readouterr().out.startswith("whole: 1 file, 2 tensors, SHA-256 of 1 file, ")

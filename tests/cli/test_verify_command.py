@@ -241,7 +241,7 @@ def test_a_sample(capsys: pytest.CaptureFixture[str], checkpoint: Path) -> None:
     for share in ("0%", "101%", "-1", "half", "nan"):
         code, out, err = verify(capsys, checkpoint, f"--sample={share}")
         assert (code, out) == (2, "")
-        assert err.startswith("error: `sample` must be a fraction")
+        assert err.startswith(("error: `sample` must be a fraction", "error: Invalid value for '--sample'"))
 
 
 def test_a_variant(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

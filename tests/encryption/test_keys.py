@@ -187,9 +187,11 @@ def test_commands_take_keys_from_files_variables_and_programs(
         assert main(["slice", "b", "w", "1:3", option, value]) == 0
         assert main(["verify", "b", option, value]) == 0
         assert main(["inspect", "b", option, value]) == 0
+        assert main(["diff", "w.safetensors", "b", option, value]) == 0
     assert main(["convert", "b", "c.safetensors", "--key-file", "k", "--encrypt", "command:cat k"]) == 0
     assert main(["inspect", "b"]) == 0
     assert main(["slice", "b", "w"]) == 2
+    assert main(["diff", "w.safetensors", "b"]) == 2
     assert main(["reshard", "b", "d", "--tp", "2", "--plan", "w=colwise", "--encrypt", "k"]) == 2
     assert main(["reshard", "b", "d", "--show-names"]) == 2
     assert not Path("d").exists()

@@ -168,7 +168,7 @@ def test_a_port_that_is_taken(served: Path, capsys: pytest.CaptureFixture[str]) 
 
         assert main(["serve", str(served), "--port", port]) == 2
 
-    assert capsys.readouterr().err == f"error: could not listen (127.0.0.1:{port}): found Address already in use\n"
+    assert capsys.readouterr().err == f"error: could not listen (127.0.0.1:{port}): Address already in use\n"
 
 
 def test_few_descriptors_mean_few_connections(served: Path) -> None:

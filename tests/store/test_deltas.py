@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from contextlib import nullcontext as nothing
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 import tensorkeep
+from tensorkeep.cli import main
 from tensorkeep.errors import FormatError, IntegrityError, UnsupportedError
 from tensorkeep.store import CheckpointStore, DamagedStepWarning, DeltaWarning
 from tests.support.store.run_states import state, step_of, store
@@ -30,7 +32,7 @@ def saved(root: Path, steps: range, **options: Any) -> CheckpointStore:
     return made
 
 
-def test_every_step_is_what_was_saved(tmp_path: Path) -> None:
+def test_every_step_is_what_was_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = saved(tmp_path, range(7))
 
     assert [is_patched(tmp_path, step) for step in range(7)] == [False, True, True, False, True, True, False]
@@ -41,6 +43,8 @@ def test_every_step_is_what_was_saved(tmp_path: Path) -> None:
             assert opened.metadata == {"format": "pt", "step": str(step)}
             assert isinstance(opened["model.layers.0.adapter"][2:4], torch.Tensor)
         path = made.path_of(step)
+        assert main(["inspect", path, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["state"]["problem"] is None
         assert tensorkeep.verify(path).is_whole
         assert step_of(tensorkeep.load(path)) == step
     assert (made.latest(), made.best()) == (6, 6)

@@ -161,7 +161,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Callable[[Any], Any], str]] = {
     "two stacks": ({"a__h__0__w": ONES, "b__h__0__w": ONES}, lambda file: drop_layers(file, [0]), "several stacks"),
     "no weights": ({"w": ONES}, lambda file: sparsify(file, "2:4"), "no weights"),
     "rows of 3": ({"w__weight": ONES[:, :3]}, lambda file: sparsify(file, "2:4"), "cannot be made sparse"),
-    "5 of 4": ({"w__weight": ONES}, lambda file: sparsify(file, "5:4"), "no pattern of sparsity"),
+    "5 of 4": ({"w__weight": ONES}, lambda file: sparsify(file, "5:4"), "not a pattern of sparsity"),
     "a share of 2": ({"w__weight": ONES}, lambda file: sparsify(file, zeros=2), "out of range"),
     "NaN of all": ({"w__weight": ONES}, lambda file: sparsify(file, zeros=float("nan")), "out of range"),
     "both": ({"w__weight": ONES}, lambda file: sparsify(file, "2:4", zeros=0.5), "not clear"),

@@ -93,5 +93,5 @@ def _refuse_other_files(destination: str) -> None:
         raise UnsupportedError(
             "the destination is neither a directory nor a safetensors file",
             path=destination,
-            expected=f"such as {stem or 'model'}{_SUFFIX}",
+            expected=f"one such as {stem or 'model'}{_SUFFIX}",
         )

@@ -157,7 +157,9 @@ def new_key(path: str | os.PathLike[str]) -> Key:
     path = local_path(path, hint=_LOCAL)
     text = os.urandom(KEY_NBYTES).hex() + "\n"
     if os.path.lexists(path):
-        raise DestinationExistsError("a key is never replaced", path=path, found="a file").numbered(EEXIST)
+        raise DestinationExistsError(
+            "this path already exists", path=path, hint="Choose another: no key is replaced"
+        ).numbered(EEXIST)
     with as_transport_error("could not write the key", path):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="ascii") as file:

@@ -177,7 +177,7 @@ class LockedSource:
             "this is encrypted, and no key was given",
             path=self.name,
             expected=f"the key with the id {self._key}",
-            hint="Pass key= (--key-file), or name the file of the key in TENSORKEEP_KEY_FILE",
+            hint="Pass key= (--key-file), or set TENSORKEEP_KEY_FILE to the path of the key",
         )
 
 

@@ -144,7 +144,7 @@ def fetch(
 def _refuse_paths(url: str | os.PathLike[str]) -> str:
     given = os.fspath(url)
     if not is_remote(given):
-        raise UnsupportedError("not a URL", expected="such as https://example.org/model/", found=repr(given))
+        raise UnsupportedError("not a URL", expected="one such as https://example.org/model/", found=repr(given))
     return given
 
 

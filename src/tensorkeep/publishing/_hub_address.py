@@ -46,7 +46,9 @@ class HubAddress(msgspec.Struct, frozen=True):
         folder = (found["folder"] or "").strip("/") if found else ""
         if found is None or found["id"].startswith("buckets/") or (folder and not is_inside(folder)):
             raise UnsupportedError(
-                "not a repository of the Hub", path=url, expected="such as hf://org/model or hf://org/model@branch"
+                "not a repository of the Hub",
+                path=url,
+                expected="one such as hf://org/model or hf://org/model@branch",
             )
         type_ = _TYPES[found["type"] or "models"]
         return cls(type_, found["id"], unquote(found["branch"] or "main"), folder)

@@ -102,7 +102,7 @@ def _target(destination: str) -> RemotePath:
     if not is_remote(destination):
         raise UnsupportedError(
             "not a URL",
-            expected="such as hf://org/model or s3://bucket/model",
+            expected="one such as hf://org/model or s3://bucket/model",
             found=repr(destination),
             hint="tensorkeep.reshard writes to a directory",
         )

@@ -32,6 +32,7 @@ _CURVES: Final = {"secp256r1": "SHA256", "secp384r1": "SHA384", "secp521r1": "SH
 """Name of each curve to the hash that signatures with it use, as in model-signing."""
 
 _LOCAL: Final = "Keep keys in local files"
+_NAME: Final = "Name it *.pem; the public key gets the same name with .pub"
 _HOW_TO_UNLOCK: Final = "Give the password by a prompt, a file or an environment variable"
 
 
@@ -183,6 +184,12 @@ class PrivateKey:
         try:
             key = load_pem_private_key(pem, _bytes_of(password) if password and is_locked else None)
         except (ValueError, TypeError, UnsupportedAlgorithm):
+            if b"PUBLIC KEY" in pem:
+                raise FormatError(
+                    "a public key, where a private one belongs",
+                    path=shown,
+                    hint="Sign with the private key beside it",
+                ) from None
             if is_locked:
                 raise RefusedError("the key's password is wrong, or the file is damaged", path=shown) from None
             raise FormatError(
@@ -202,6 +209,7 @@ class PrivateKey:
 
         Raises:
             DestinationExistsError: If one of the files exists.
+            RefusedError: If the name ends with `.pub`.
             TransportError: If a file cannot be written.
         """
         from cryptography.hazmat.primitives import serialization as formats
@@ -209,8 +217,12 @@ class PrivateKey:
         private = os.fsdecode(path)
         refuse_url(private, hint=_LOCAL)
         public = (private.removesuffix(".pem") if private.endswith(".pem") else private) + ".pub"
+        if private.endswith(".pub"):
+            raise RefusedError("a private key is not named like a public one", path=private, hint=_NAME)
         for existing in filter(os.path.lexists, (private, public)):
-            raise DestinationExistsError("the key exists already", path=existing, hint="Choose another name")
+            raise DestinationExistsError(
+                "this path already exists", path=existing, hint="Choose another: no key is replaced"
+            )
         protection = formats.BestAvailableEncryption(_bytes_of(password)) if password else formats.NoEncryption()
         pem = self._key.private_bytes(formats.Encoding.PEM, formats.PrivateFormat.PKCS8, protection)
         _write_new(private, pem, 0o600)

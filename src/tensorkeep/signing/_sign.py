@@ -81,7 +81,8 @@ def sign(
         IntegrityError: If an index or a header does not match its digest.
         FormatError: If the file has no private key.
         RefusedError: If the password is missing or wrong.
-        UnsupportedError: If the path is a URL or an index, a file's name is not portable, or there are links.
+        UnsupportedError: If the path is a URL, an index or a signature, a file's name is not portable,
+            or there are links.
         DestinationExistsError: If `output` exists and is not a signature.
         MissingDependencyError: If `cryptography` is not installed.
         TransportError: If a file cannot be read, or the signature cannot be written.
@@ -111,6 +112,8 @@ def target_of(path: str | os.PathLike[str]) -> str:
         raise UnsupportedError(
             "an index is signed with its shards", path=target, hint="Sign the directory of the index"
         )
+    if os.path.isfile(target) and is_signature(os.path.basename(target)):
+        raise UnsupportedError("this is a signature", path=target, hint="Sign what it covers")
     with suppress(TensorkeepError):  # directories without a checkpoint are signed as well
         locate(target)
     return target

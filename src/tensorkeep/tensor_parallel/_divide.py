@@ -80,7 +80,7 @@ def divide(
         raise RefusedError(
             f"{len(faults):,} of the tensors cannot be divided among {n_ranks} ranks",
             tensor=next(iter(faults)),
-            found=listed(texts, 10),
+            found=listed(texts, 3),
             hint="Take another number of ranks, pad these tensors before, or give them the style `replicate`",
         )
     return found

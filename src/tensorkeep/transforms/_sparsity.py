@@ -75,7 +75,7 @@ def _way(keep: str | None, zeros: float | None) -> tuple[Callable[[Array], Array
     found = _pattern(str(keep))
     n_kept, n_group = map(int, found.groups()) if found else (0, 0)
     if not 0 < n_kept < n_group <= _MAX_GROUP:
-        raise UnsupportedError("that is no pattern of sparsity", expected="such as 2:4", found=repr(keep))
+        raise UnsupportedError("not a pattern of sparsity", expected="one such as 2:4", found=repr(keep))
     return partial(without_smallest_of_group, n_group - n_kept, n_group), "rows", n_group
 
 

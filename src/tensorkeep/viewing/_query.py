@@ -77,7 +77,7 @@ class Query:
         default = extent if shown is None else min(shown, extent)
         first, colon, last = self.text(name, f"0:{default}").partition(":")
         if not colon:
-            raise QueryError(f"`{name}` is not a range", expected="such as 0:100")
+            raise QueryError(f"`{name}` is not a range", expected="one such as 0:100")
         start = _integer(name, first, 0, extent)
         return range(start, max(start, min(_integer(name, last, 0, _MAX_POSITION), extent)))
 

@@ -265,7 +265,7 @@ def made_directory(directory: str, *, durable: bool) -> Iterator[str]:
     except FileNotFoundError as error:
         raise SourceMissingError(
             "could not make the directory", path=directory, found=error.strerror, hint="Create its parent first"
-        ) from None
+        ).numbered(error.errno) from None
     except OSError:
         with as_transport_error("could not make the directory", directory):
             raise

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated
 
 import typer
 
 from tensorkeep.cli.inputs._completion import floats, tensor_names
-from tensorkeep.errors import UnsupportedError
 
 Target = Annotated[
     str,
@@ -135,7 +135,7 @@ Order = Annotated[
     typer.Option(
         "--order",
         metavar="PATTERN",
-        help="Put tensors whose full names match first in each file, in this order.",
+        help="Begin each file with the tensors whose full names match, in this order.",
         autocompletion=tensor_names,
     ),
 ]
@@ -195,12 +195,11 @@ def pairs_of(texts: list[str] | None, option: str, form: str) -> dict[str, str]:
     return pairs
 
 
-def share_of(text: str) -> float:
-    """Read a share."""
+def share_of(text: str, option: str) -> float:
+    """Read a share of what an option is about, from 0 to 1."""
     number = text.strip().removesuffix("%")
-    try:
-        share = float(number)
-    except ValueError:
-        message = "`sample` must be a fraction of the bytes"
-        raise UnsupportedError(message, expected="such as 10% or 0.1", found=repr(text)) from None
-    return share / 100 if text.strip().endswith("%") else share
+    with suppress(ValueError):
+        share = float(number) / (100 if number != text.strip() else 1)
+        if 0 <= share <= 1:
+            return share
+    raise typer.BadParameter(f"expected a share such as 10% or 0.1, found {text!r}", param_hint=f"'{option}'")

@@ -31,10 +31,14 @@ _ADVICE: Final = {
     "state": "Download or copy this file again; each tensor in it can still be read by its own name",
     "sha256": "Download or copy this file again",
     "file": "Download or copy this file again, or use an older checkpoint",
-    "signature": "Get it again from its publisher, or name the key that signed it, if you trust that",
+    "signature": "Get it again from its publisher, or, if you trust its signer, name that key or add a rule for it",
     "unsigned": "Remove it, or ask for a signature that names it",
     "stray": "Move it away if it is not needed: programs that choose files by name may load it",
 }
+
+
+_ABOUT_TRUST: Final = {"signature", "unsigned", "stray"}
+"""Kinds of findings that do not say that anything changed."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -71,12 +75,13 @@ class Verdict(msgspec.Struct, frozen=True):
             yield []
         if self.status == "damaged":
             n_damaged = sum(finding.is_damage for finding in self.verification.findings)
-            yield [("damaged", "error"), (f": {counted(n_damaged, 'place')}; {_extent(self)}", "")]
+            is_trust = {finding.kind for finding in self.verification.findings} <= _ABOUT_TRUST
+            word = "not trusted" if is_trust else "damaged"
+            yield [(word, "error"), (f": {counted(n_damaged, 'place')}; {_extent(self)}", "")]
         elif self.is_quick:
             yield from _quick_lines(self)
         elif self.status == "whole":
-            is_part = self.verification.n_checked < self.verification.n_tensors
-            yield [("no damage" if is_part else "whole", "title"), (f": {_extent(self)}", "")]
+            yield [("no damage" if _is_part(self.verification) else "whole", "title"), (f": {_extent(self)}", "")]
             if self.verification.signers:
                 yield [("signed by ", ""), (", ".join(self.verification.signers), "title")]
         else:
@@ -144,12 +149,19 @@ def _extent(verdict: Verdict) -> str:
     if not done.n_shards and not done.n_others:
         return "nothing else could be checked" if done.findings else "index, no tensors"
     files = "1 file" if done.n_shards == 1 else f"{done.n_shards:,} shards"
-    is_part = done.n_checked < done.n_tensors
-    tensors = f"{done.n_checked:,} of {done.n_tensors:,} tensors" if is_part else counted(done.n_tensors, "tensor")
+    all_tensors = counted(done.n_tensors, "tensor")
+    tensors = f"{done.n_checked:,} of {all_tensors}" if _is_part(done) else all_tensors
     sums = f", SHA-256 of {counted(done.n_sha256, 'file')}" if done.n_sha256 else ""
-    sums += f", {counted(done.n_others, 'other file')}" if done.n_others else ""
-    checked = f"{size_text(done.nbytes_checked)} checked in {speed_text(done.nbytes_checked, verdict.seconds)}"
+    if done.n_others and not (done.signers and done.n_sha256):  # which count the same files
+        sums += f", {counted(done.n_others, 'other file')}"
+    speed = speed_text(done.nbytes_checked, verdict.seconds)
+    checked = f"{size_text(done.nbytes_checked)} checked in {speed}" if done.nbytes_checked else "checked"
     return f"{files}, {tensors}{sums}, {checked}"
+
+
+def _is_part(done: Verification) -> bool:
+    """Say whether only some tensors were checked; what is signed is checked whole, by its files."""
+    return done.n_checked < done.n_tensors and not done.signers
 
 
 def _finding_members(finding: Finding) -> dict[str, object]:

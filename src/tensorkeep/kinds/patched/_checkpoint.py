@@ -180,7 +180,9 @@ class PatchedCheckpoint(SavedDirectory[ArrayT]):
         described = super().describe()
         first, *others = described.files
         first = msgspec.structs.replace(first, metadata=self._document.metadata)
-        return msgspec.structs.replace(described, files=(first, *others), state=self._document.state)
+        entries = (entry for file in described.files for entry in file.entries.items())
+        stored = {name: entry for name, entry in entries if name in self._stored}
+        return msgspec.structs.replace(described, files=(first, *others), state=self._document.state, stored=stored)
 
     def close(self) -> None:
         """Close all files. Tensors that were read stay valid; lazy ones can no longer be read."""

@@ -142,7 +142,7 @@ def _by_content(directory: str, names: list[str], variant: str | None) -> Pickle
         raise SourceMissingError(
             "the index of the shards is missing",
             path=directory,
-            expected=f"such as {_USUAL}.bin.index.json",
+            expected=f"one such as {_USUAL}.bin.index.json",
             found=shard,
             hint="Get the index again, or open one of the shards by its own path",
         )

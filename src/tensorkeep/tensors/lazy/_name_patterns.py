@@ -66,7 +66,7 @@ def changed_names(names: Iterable[str], renaming: Renaming) -> dict[str, str]:
         for name in renaming:
             if name not in changed:
                 raise TensorNotFoundError(
-                    f"there is no tensor {name} to rename", tensor=str(name), hint=did_you_mean(str(name), changed)
+                    f"there is no tensor `{name}` to rename", tensor=str(name), hint=did_you_mean(str(name), changed)
                 )
     elif callable(renaming):
         changed = {name: renaming(name) for name in names}

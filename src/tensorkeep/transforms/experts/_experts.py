@@ -59,7 +59,15 @@ def split_experts(tensors: LazyTensors, layout: str | KeyMap) -> TensorView:
         RefusedError: If a shape does not fit, or two tensors would get one name.
         UnsupportedError: If there is no such layout.
     """
-    return _map_of(layout).inverse().apply(tensors)
+    split = _map_of(layout).inverse()
+    if not split.matches_any(tensors):
+        raise TensorNotFoundError(
+            "there are no stacked experts with known names",
+            path=tensors.path,
+            expected=" or ".join(f"`{pattern.text}`" for rule in split.rules for pattern in rule.left),
+            hint="A key map can name others; single ones are stacked by `stack_experts`",
+        )
+    return split.apply(tensors)
 
 
 def _found(tensors: LazyTensors) -> KeyMap:

@@ -232,7 +232,9 @@ def _rule_of(given: Any) -> Rule:
 
 
 def _patterns(given: Mapping[str, Any], key: str) -> tuple[Pattern, ...]:
-    texts = given.get(key)
+    if key not in given:
+        raise FormatError(f"a rule of the key map has no `{key}`", expected="a name, or a list of names")
+    texts = given[key]
     texts = [texts] if isinstance(texts, str) else texts
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
         raise FormatError(f"`{key}` of a rule is not a name, or a list of names", found=repr(texts)[:100])

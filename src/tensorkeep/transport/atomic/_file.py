@@ -185,7 +185,7 @@ class _StagedFile:
                 path=self._target,
                 found=error.strerror,
                 hint=f"The complete file is {staged}: move it away before the next save",
-            ) from error
+            ).numbered(error.errno) from error
         os.unlink(staged)
 
 

@@ -317,7 +317,7 @@ def remote(where: Any, path: str = "", **options: Any) -> RemotePath:
         return RemotePath._made(join_url(where, path) if path else where, options, None, read_options)
     if isinstance(where, str) or options or read_options.cache_dir is not None:
         raise UnsupportedError(
-            "neither a URL nor a store", expected="such as s3://bucket/model", found=repr(where)[:100]
+            "neither a URL nor a store", expected="one such as s3://bucket/model", found=repr(where)[:100]
         )
     store_over(where)
     return RemotePath._made(f"{type(where).__name__.lower()}://{path}", {}, where, read_options)

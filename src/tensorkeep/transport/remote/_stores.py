@@ -125,7 +125,7 @@ def _bucket(url: str, options: Mapping[str, Any], timeout_s: float, *, writes: b
     endpoints = (given.get("endpoint"), given.get("endpoint_url"), *map(os.environ.get, _ENDPOINTS))
     if not all(_is_endpoint(str(endpoint)) for endpoint in endpoints if endpoint):
         raise UnsupportedError(
-            "the endpoint is not a URL", path=shown_url(url), expected="such as https://s3.example.org"
+            "the endpoint is not a URL", path=shown_url(url), expected="one such as https://s3.example.org"
         )
     if any(str(endpoint).startswith("http://") for endpoint in endpoints):
         client.setdefault("allow_http", True)

@@ -52,7 +52,7 @@ def check(
 
     The exit status is 0 if nothing is wrong (notes may be shown), 1 if something is, 2 if there is no answer.
     """
-    least = None if min_fit is None else share_of(min_fit)
+    least = None if min_fit is None else share_of(min_fit, "--min-fit")
     if least is not None and against is None:
         raise UnsupportedError("--min-fit needs --against: without a model, nothing says what is missing")
     with progress_bar("checking") as progress:

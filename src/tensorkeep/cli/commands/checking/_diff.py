@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import tensorkeep
-from tensorkeep.cli.inputs import AsJson, Engine, Select
+from tensorkeep.cli.inputs import AsJson, Engine, KeyOptions, Select
 from tensorkeep.cli.reports import Comparison
 from tensorkeep.cli.terminal import progress_bar, show_result
 from tensorkeep.errors import UnsupportedError
 
 if TYPE_CHECKING:
+    from tensorkeep.encryption import Key
     from tensorkeep.kinds import Opened
 
 _First = Annotated[str, typer.Argument(metavar="A", help="A file, a directory or an index.", show_default=False)]
@@ -31,6 +32,7 @@ def diff(
     select: Select = None,
     engine: Engine = None,
     as_json: AsJson = False,
+    key: KeyOptions,
 ) -> int:
     """Compare two checkpoints.
 
@@ -41,29 +43,35 @@ def diff(
     For whole training states, also numbers, text and other data that differ in type or value, and tensors that share
     memory in only one of them. Patterns match their dotted names too, such as 'optim.*'.
 
-    --engine applies to whichever of the two the library can read.
+    --engine applies to whichever of the two the library can read, and a key to whichever is encrypted.
 
     The exit status is 0 if everything is equal, 1 if anything differs, 2 if one of them cannot be read.
     """
     compare = tensorkeep.diff
     with ExitStack() as opened:
-        tensors_a, tensors_b = _opened([a, b], engine, opened)
+        tensors_a, tensors_b = _opened([a, b], engine, key.keys(), opened)
         with progress_bar("comparing") as progress:
             found = compare(tensors_a, tensors_b, only=select or None, values=values, progress=progress)
         show_result(Comparison(a, b, tensors_a, tensors_b, found, values), as_json=as_json)
     return 0 if found.is_equal else 1
 
 
-def _opened(paths: list[str], engine: str | None, stack: ExitStack) -> list[Opened]:
+def _opened(paths: list[str], engine: str | None, keys: list[Key] | None, stack: ExitStack) -> list[Opened]:
     """Open two checkpoints: both with the engine, or the one that it reads."""
+    from tensorkeep.checkpoint import open_with
+    from tensorkeep.encryption import Keys
+    from tensorkeep.kinds import OpenOptions
+
+    given = Keys.given(keys)
+    optional = None if given is None else given.optional()
     found: list[Opened] = []
     refusals: list[UnsupportedError] = []
     for path in paths:
         try:
-            found.append(stack.enter_context(tensorkeep.open(path, engine=engine)))
+            found.append(stack.enter_context(open_with(path, OpenOptions(engine=engine, keys=optional))))
         except UnsupportedError as error:
             if engine is None or error.found != repr(engine) or refusals:
                 raise
             refusals.append(error)
-            found.append(stack.enter_context(tensorkeep.open(path)))
+            found.append(stack.enter_context(open_with(path, OpenOptions(keys=optional))))
     return found

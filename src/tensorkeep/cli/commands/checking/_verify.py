@@ -68,7 +68,7 @@ def verify(
     What is encrypted is checked as it is stored, or with its key as the tensors that are in it.
     """
     keys = key.keys()
-    share = None if sample is None else share_of(sample)
+    share = None if sample is None else share_of(sample, "--sample")
     names = _chosen(path, patterns, variant, engine, keys) if patterns else None
     with progress_bar("verifying") as progress:
         verdict = _verdict(path, names, share, variant, engine, trust, keys, progress, quick=quick)

@@ -7,10 +7,10 @@ from typing import Annotated, Final
 import typer
 
 import tensorkeep
-from tensorkeep.cli.commands.signing._password import PasswordFile, asked_password, known_password
+from tensorkeep.cli.commands.signing._password import VARIABLE, PasswordFile, asked_password, known_password
 from tensorkeep.cli.inputs import AsJson
 from tensorkeep.cli.terminal import json_lines, show, show_text
-from tensorkeep.errors import RefusedError
+from tensorkeep.errors import RefusedError, UnsupportedError
 
 _AES: Final = "aes-256"
 
@@ -35,8 +35,8 @@ def keygen(
 ) -> None:
     """Make a key to sign checkpoints with, or to encrypt them.
 
-    The private key is readable only by you. The public key, in KEY.pub without `.pem`, is what others give to
-    `--trust`. No existing file is replaced.
+    The private key is readable only by you. The public key, release.pub beside release.pem, is what others
+    give to `--trust`. No existing file is replaced.
 
     With a password from a file or the environment, or with --encrypt, the private key is encrypted.
 
@@ -44,18 +44,25 @@ def keygen(
     """
     if kind == _AES:
         if encrypt or password_file is not None:
-            raise RefusedError("a key of this kind has no password", found=_AES)
+            raise RefusedError(
+                f"a key of kind {_AES} has no password", hint="Leave out --encrypt and --password-file"
+            )
         key = tensorkeep.encryption.new_key(path)
         if as_json:
             show_text(json_lines({"key": path, "id": key.id}))
         else:
             show([[("key ", ""), (path, "title")]])
         return
+    kinds = (*tensorkeep.signing.KEY_KINDS, _AES)
+    if kind not in kinds:
+        raise UnsupportedError("no such kind of key", expected=" or ".join(kinds), found=repr(kind))
     password = known_password(password_file)
     if encrypt and not password:
         password = asked_password(twice=True)
         if not password:
-            raise RefusedError("there is no password to encrypt the key with", hint="Give --password-file")
+            raise RefusedError(
+                "there is no password to encrypt the key with", hint=f"Give --password-file, or set {VARIABLE}"
+            )
     private = tensorkeep.signing.PrivateKey.generate(kind)  # type: ignore[arg-type]
     public = private.write(path, password)
     if as_json:

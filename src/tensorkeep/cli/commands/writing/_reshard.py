@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import Annotated
 
@@ -57,8 +58,8 @@ def reshard(
         typer.Option(
             "--plan",
             metavar="PATTERN=STYLE",
-            help="With --tp: how tensors are divided, such as '*.q_proj=colwise'; or a TOML file. Else as the model's"
-            " own plan says.",
+            help="With --tp: how tensors are divided, such as '*.q_proj=colwise'; or a TOML file. Without it, the"
+            " model's own plan counts.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -135,5 +136,10 @@ def _reshard_for_ranks(
 
 def _plan_of(texts: list[str] | None) -> dict[str, str] | str | None:
     if texts and len(texts) == 1 and "=" not in texts[0]:
-        return None if texts[0] == "model" else texts[0]
+        if texts[0] == "model":
+            return None
+        if not os.path.exists(texts[0]):
+            message = f"expected PATTERN=STYLE, or the path of a TOML file, found {texts[0]!r}"
+            raise typer.BadParameter(message, param_hint="'--plan'")
+        return texts[0]
     return pairs_of(texts, "--plan", "PATTERN=STYLE") or None

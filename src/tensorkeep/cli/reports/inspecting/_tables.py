@@ -159,7 +159,7 @@ def _splits(report: Report) -> str:
 def _start_of_data(report: Report) -> str:
     alignment = _alignment_of_data(report)
     if report.data_start is None:
-        return f"{alignment} in each" if report.data_alignment > 1 else f"{alignment} in all"
+        return f"{alignment} in each file" if report.data_alignment > 1 else f"{alignment} in every file"
     return f"from byte {report.data_start:,} ({alignment})"
 
 
