@@ -116,13 +116,10 @@ class TensorkeepError(Exception):
         text = self.message
         if self.path is not None and self.path not in text:
             text += f" ({self.path})"
-        if facts := self._facts():
-            text += f": {facts}"
+        found = "" if self.found == os.strerror(getattr(self, "errno", None) or 0) else "found "
+        facts = [label + fact for label, fact in (("expected ", self.expected), (found, self.found)) if fact]
+        text += ": " + ", ".join(facts) if facts else ""
         return f"{text}. {self.hint}" if self.hint else text
-
-    def _facts(self) -> str:
-        facts = (("expected", self.expected), ("found", self.found))
-        return ", ".join(f"{label} {fact}" for label, fact in facts if fact)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), dict(self.fields())), self._others()
@@ -245,8 +242,7 @@ class StateDictMismatchError(TensorkeepError, RuntimeError):
     Attributes:
         missing: Names that are only in the model.
         unexpected: Names that are only in the checkpoint.
-        mismatched: `(name, shape in the model, shape in the checkpoint)` for each tensor whose shape, or dtype,
-            differs.
+        mismatched: `(name, shape in the model, shape in the checkpoint)` where the shape, or the dtype, differs.
     """
 
     def __init__(
@@ -299,10 +295,6 @@ class TransportError(TensorkeepError, OSError):
         """
         self.errno = errno
         return self
-
-    def _facts(self) -> str:
-        is_reason = self.errno is not None and self.found == os.strerror(self.errno)
-        return self.found if self.found and is_reason and not self.expected else super()._facts()
 
 
 class SourceMissingError(TransportError, FileNotFoundError):

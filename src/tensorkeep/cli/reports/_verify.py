@@ -155,7 +155,8 @@ def _extent(verdict: Verdict) -> str:
     if done.n_others and not (done.signers and done.n_sha256):  # which count the same files
         sums += f", {counted(done.n_others, 'other file')}"
     speed = speed_text(done.nbytes_checked, verdict.seconds)
-    checked = f"{size_text(done.nbytes_checked)} checked in {speed}" if done.nbytes_checked else "checked"
+    without_digests = "checked" if done.n_sha256 else "no data checked"
+    checked = f"{size_text(done.nbytes_checked)} checked in {speed}" if done.nbytes_checked else without_digests
     return f"{files}, {tensors}{sums}, {checked}"
 
 
