@@ -20,7 +20,7 @@ from tensorkeep.transport._block_proof import BlockProof
 from tensorkeep.transport._handed_over import HandedOver
 from tensorkeep.transport._homes import is_at_home
 from tensorkeep.transport._kept_sums import kept_sha256
-from tensorkeep.transport._open import Openable, open_source
+from tensorkeep.transport._open import Openable, open_listed, open_source
 from tensorkeep.transport._paths import (
     check_writable,
     exists,
@@ -148,6 +148,7 @@ __all__ = [
     "listing_cache",
     "local_path",
     "move_aside",
+    "open_listed",
     "open_source",
     "publish",
     "publish_directory",

@@ -6,7 +6,7 @@ import os
 from typing import IO, TypeAlias, cast
 
 from tensorkeep.buffers import Buffer
-from tensorkeep.errors import UnsupportedError
+from tensorkeep.errors import SourceMissingError, UnsupportedError
 from tensorkeep.transport.remote import RemotePath, is_url
 from tensorkeep.transport.sources import BACKENDS, Backend, ByteSource, LocalFile, MemorySource, StreamSource
 
@@ -32,3 +32,10 @@ def open_source(target: Openable, *, backend: Backend = "auto") -> ByteSource:
         expected="a path, bytes or a seekable binary file object",
         found=type(target).__name__,
     )
+
+
+def open_listed(path: str, *, backend: Backend = "auto") -> ByteSource:
+    """Open one of many files that another file names; if it is missing, no file with a similar name is looked for."""
+    if not is_url(path) and not os.path.exists(path):
+        raise SourceMissingError.at(path)
+    return open_source(path, backend=backend)

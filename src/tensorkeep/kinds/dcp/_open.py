@@ -22,7 +22,7 @@ from tensorkeep.kinds.dcp._shards import state_of_shards
 from tensorkeep.kinds.pickles import pickle_over
 from tensorkeep.tensors import LazyTensor, PlacedPiece, assemble
 from tensorkeep.texts import listed
-from tensorkeep.transport import Backend, ByteSource, join, open_source
+from tensorkeep.transport import Backend, ByteSource, join, open_listed, open_source
 
 _TORCH: Final = "torch.distributed.checkpoint."
 """Package of the classes in `.metadata`."""
@@ -114,7 +114,7 @@ def _files(
     faults: list[FileFault] = []
     for name, end in sorted(ends.items()):
         try:
-            files[name] = open_source(join(directory, name), backend=backend)
+            files[name] = open_listed(join(directory, name), backend=backend)
         except (SourceMissingError, FileNotFoundError):
             faults.append(FileFault(name, "the file is missing"))
             continue

@@ -33,7 +33,16 @@ from tensorkeep.kinds.safetensors._misfit import misfit_of
 from tensorkeep.layout import Index, Location, ShardRecord, blocks_name, parse_index
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.parallel import ProgressMeter, parallel_map
-from tensorkeep.transport import ByteRange, ByteSource, JoinedSource, MemorySource, is_remote, open_source, split
+from tensorkeep.transport import (
+    ByteRange,
+    ByteSource,
+    JoinedSource,
+    MemorySource,
+    is_remote,
+    open_listed,
+    open_source,
+    split,
+)
 
 if TYPE_CHECKING:
     from tensorkeep.trust import Proof
@@ -111,7 +120,7 @@ def _open_shard(
     location: Location, name: str, options: OpenOptions, record: ShardRecord | None
 ) -> TensorFile | Finding:
     try:
-        source = open_source(location.path_of(name), backend=options.backend)
+        source = open_listed(location.path_of(name), backend=options.backend)
         misfit = None if record is None else misfit_of(source, name, record)
         if misfit is not None:
             return misfit

@@ -10,7 +10,7 @@ from tensorkeep.errors import FormatError, RefusedError, SourceMissingError
 from tensorkeep.formats.tensorflow import INDEX_SUFFIX, Bundle, data_name, read_bundle
 from tensorkeep.kinds.base import Finding, OpenOptions
 from tensorkeep.kinds.tensorflow._location import BundleLocation
-from tensorkeep.transport import ByteSource, open_source
+from tensorkeep.transport import ByteSource, open_listed, open_source
 
 
 class BundleFiles(msgspec.Struct, frozen=True, eq=False):
@@ -45,7 +45,7 @@ def open_files(location: BundleLocation, opened: ExitStack, options: OpenOptions
     for shard, nbytes in sorted(bundle.ends().items()):
         names[shard] = name = data_name(location.stem, shard, bundle.header.n_shards)
         try:
-            shards[shard] = source = open_source(location.path_of(name), backend=options.backend)
+            shards[shard] = source = open_listed(location.path_of(name), backend=options.backend)
         except (SourceMissingError, FileNotFoundError):
             faults.append(Finding("missing", "the file is missing", name))
             continue
