@@ -1,7 +1,7 @@
-"""Work in an executor of the caller's: processes of this machine, or workers on many.
+"""Work in the caller's executor: processes on this machine, or workers on many.
 
 Any `concurrent.futures.Executor` will do whose tasks can be pickled: a `ProcessPoolExecutor`, dask's
-`client.get_executor()`, MPI's and Ray's. A task is a function of a module and one plain value; so is its result.
+`client.get_executor()`, MPI's and Ray's. A task is a function of a module and one plain value, and returns one.
 Nothing that a task does is final: the process that hands out the tasks commits, or does not.
 """
 
@@ -56,7 +56,7 @@ def run_in(
 ) -> list[_Result]:
     """Return the result of `work` for each task, in order; the first failure cancels those that have not begun.
 
-    A task whose worker is lost is handed out again, so it must bear to be done twice. `on_done` is called in this
+    A task whose worker is lost is handed out again, so doing it twice must be harmless. `on_done` is called in this
     thread.
     """
     from concurrent.futures import BrokenExecutor  # late: it takes 18 ms
@@ -126,5 +126,5 @@ def _lost(error: BaseException) -> TransportError:
     return TransportError(
         "the executor lost a worker, or could not run a task",
         found=f"{type(error).__name__}: {error}"[:500],
-        hint="Nothing was changed. Start again with a new executor; workers may need more memory",
+        hint="Nothing was changed. Try again with a new executor; workers may need more memory",
     )

@@ -61,7 +61,7 @@ def test_a_key_in_the_checkpoint_is_refused(tmp_path: Path, signed: Path, run: A
     done = run("verify", "ckpt", "--trust", "ckpt/key.pub", cwd=tmp_path)
 
     assert done.returncode == 2
-    assert "not read from the directory of the checkpoint" in done.stderr
+    assert "never read from the checkpoint's own directory" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_a_header_is_encrypted_once() -> None:
     sink.write([head])
     sink.rewrite(0, head)
 
-    with pytest.raises(RuntimeError, match="not encrypted further"):
+    with pytest.raises(RuntimeError, match="cannot be encrypted further"):
         sink.rewrite(0, head)
 
 

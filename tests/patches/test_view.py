@@ -94,7 +94,7 @@ def test_a_view_refuses_another_base_and_finds_damage(
     with pytest.raises(IntegrityError, match="for another checkpoint"):
         patches.view(tensorkeep.open(save(tmp_path / "other", 1)), second)
     damaged = patches.view(tensorkeep.open(tmp_path / "model"), second)
-    with pytest.raises(IntegrityError, match="not what the patch promises"):
+    with pytest.raises(IntegrityError, match="not have the digest that the patch records"):
         damaged["float32"].load()
     with pytest.raises(IntegrityError, match="not what it should be"):
         tensorkeep.save(damaged, tmp_path / "out.safetensors")

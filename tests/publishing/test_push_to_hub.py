@@ -206,7 +206,7 @@ def test_a_push_that_another_commit_overtakes_is_refused(hub: HubServer, model: 
     theirs = hub.files | {"theirs.txt": b"first"}
     hub.on_request = lambda path: "/commit/" in path and hub.add("org/model", "main", theirs)
 
-    with pytest.raises(SourceChangedError, match="push again"):
+    with pytest.raises(SourceChangedError, match="Push again"):
         tensorkeep.push(model, at(hub))
 
     assert set(hub.files) == {"README.md", ".gitattributes", "notes.txt", "theirs.txt"}
@@ -392,7 +392,7 @@ def test_signatures_travel_with_all_that_they_cover_and_go_when_they_are_stale(
     key = PrivateKey.generate()
     key.write(tmp_path / "k.pem")
     tensorkeep.sign(model, key)
-    with pytest.raises(UnsupportedError, match="keeps its own"):
+    with pytest.raises(UnsupportedError, match="different version of, and keeps"):
         tensorkeep.push(model, at(hub))
 
     model.joinpath("README.md").write_bytes(hub.files["README.md"])

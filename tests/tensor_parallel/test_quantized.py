@@ -50,7 +50,7 @@ def test_each_rank_has_its_part_of_the_numbers(written: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize("case", ["nf4 in uint8", "ao int8", "llm int8"])
 def test_bytes_that_do_not_lie_along_the_tensor_are_refused(case: str, written: Path, tmp_path: Path) -> None:
-    with pytest.raises(RefusedError, match="are not divided; dequantize them first"):
+    with pytest.raises(RefusedError, match="cannot be divided; dequantize them first"):
         tensorkeep.reshard_for_ranks(
             written / case / "model.safetensors", tmp_path / "out", 2, plan={"*.up_proj": "colwise"}
         )

@@ -115,7 +115,7 @@ def test_an_expert_of_another_shape_or_dtype_is_refused(tmp_path: Path) -> None:
 
 def test_what_the_layout_does_not_name_is_not_left_behind(tmp_path: Path) -> None:
     tensors = experts(2) | {"layers.0.mlp.experts.1.up_proj.weight_scale": np.ones(1, np.float32)}
-    with pytest.raises(RefusedError, match=r"1 tensor of experts would stay single.*weight_scale"):
+    with pytest.raises(RefusedError, match=r"1 tensor of experts would not be stacked.*weight_scale"):
         stack_experts(opened(tmp_path, tensors))
 
 

@@ -117,7 +117,7 @@ def test_every_scale_has_a_way_back(tmp_path: Path, to: Any) -> None:
         ({f"{MODULES[0]}.weight_packed": np.ones(3, np.uint8)}, "would be called|no scale|do not fit|scale of all"),
         (
             {"o.weight": np.ones((4, 4), ml_dtypes.float8_e4m3fn), "o.weight_scale": one(1)},
-            "quantized in other ways",
+            "cannot be relabelled",
         ),
     ],
 )

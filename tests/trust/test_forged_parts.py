@@ -122,11 +122,11 @@ def test_forged_policies_are_refused(tmp_path: Path, place: Path, monkeypatch: p
         path = draw.choice([forged, forged / INDEX, forged / ".." / "ckpt"])
         if draw.random() < 0.3:
             monkeypatch.setenv("TENSORKEEP_TRUST", str(policy))
-            with pytest.raises(TrustError, match="not read from the directory"):
+            with pytest.raises(TrustError, match="never read from the checkpoint's own directory"):
                 tensorkeep.open(path)
             monkeypatch.delenv("TENSORKEEP_TRUST")
         else:
-            with pytest.raises(TrustError, match="not read from the directory"):
+            with pytest.raises(TrustError, match="never read from the checkpoint's own directory"):
                 tensorkeep.load(path, trust=policy)
 
 

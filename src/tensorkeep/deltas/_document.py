@@ -1,4 +1,4 @@
-"""What a directory of a checkpoint and its patches says of itself. Pure.
+"""The description in a directory that holds a checkpoint and its patches. Pure.
 
 {"patched":1,"check":"<64 digits>","base":"base","patches":["1.patch.safetensors","2.patch.safetensors"],
 "digest":"<64 digits>","state":null,"metadata":null,"index":{"tensorkeep_store":{"step":120}}}
@@ -31,10 +31,10 @@ class PatchedDocument(msgspec.Struct, frozen=True, kw_only=True):
         check: BLAKE3 of this text with these digits replaced by zeros.
         base: The directory of the other one, beside this file.
         patches: The patches beside this file, in their order.
-        digest: BLAKE3 of what the stored tensors are; see `digest_of_contents`.
+        digest: BLAKE3 of the names, dtypes, shapes and digests of the stored tensors; see `digest_of_contents`.
         state: The text of the nested state, as in an index; None if the names say everything.
-        metadata: Free text by key; None for none at all.
-        index: What an index would have beside the sizes, such as a step's number and metrics.
+        metadata: Free text by key; None if there is no metadata.
+        index: What an index would hold besides the sizes, such as a step's number and metrics.
     """
 
     patched: int = _VERSION
@@ -72,7 +72,9 @@ def parse_document(text: bytes, path: str) -> PatchedDocument:
         if version == _VERSION:
             return _checked(msgspec.json.decode(text, type=PatchedDocument), text, path)
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
-        raise FormatError("cannot read what the checkpoint is made of", path=path, found=str(error)) from None
+        raise FormatError(
+            "cannot read the description of the patched checkpoint", path=path, found=str(error)
+        ) from None
     raise UnsupportedError(
         "the checkpoint has a later version",
         path=path,

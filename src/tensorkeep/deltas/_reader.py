@@ -124,11 +124,11 @@ class PatchedReader(UnstoredReader, frozen=True, eq=False):
         hasher.update(words.data.cast("B"))
         if hasher.digest() != self.digest:
             raise IntegrityError(
-                f"tensor `{self.base.name}` is not what the patch promises",
+                f"tensor `{self.base.name}` does not have the digest that the patch records",
                 tensor=self.base.name,
                 expected=f"BLAKE3 {self.digest.hex()[:16]}…",
                 found=f"{hasher.digest().hex()[:16]}…",
-                hint="The tensor before the patch, or the patch, is damaged: `tensorkeep verify` says which",
+                hint="Either the tensor before the patch or the patch is damaged: `tensorkeep verify` says which",
             )
         return words
 

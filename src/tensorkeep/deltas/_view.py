@@ -42,7 +42,7 @@ def patched(base: LazyTensors, patches: list[Patch]) -> TensorView:
         raise FormatError(
             "the patch contradicts itself",
             path=patches[-1].path,
-            found="its changes do not lead to the checkpoint that it names",
+            found="its changes do not result in the checkpoint that it names",
         )
     path = " and ".join([base.path, *(patch.path for patch in patches)])
     return TensorView(tensors, path=path, metadata=texts.metadata, state=state_of(texts))
@@ -59,7 +59,7 @@ def _require_old(patch: Patch, contents: Mapping[str, Content], digest: str, pat
         path=path,
         expected=f"tensors with the digest {description.old.digest[:16]}…",
         found=f"{digest[:16]}…" + (f"; {listed(f'`{name}`' for name in others)} differ" if others else ""),
-        hint=f"{patch.path} says which checkpoint it is for; patches of a chain are applied in their order",
+        hint="Apply it to the checkpoint that it was made from; a chain of patches must be applied in order",
     )
 
 
@@ -86,8 +86,8 @@ def view(base: LazyTensors, *patches: LazyTensors) -> TensorView:
         with tensorkeep.open("model") as base, tensorkeep.open("110.patch.safetensors") as patch:
             rows = tensorkeep.patches.view(base, patch)["embedding.weight"][10:20]
 
-    Slices read and patch whole rows, in a few MiB. Tensors that are read whole are compared with the digests that the
-    patches promise. If the base has no digests, every tensor is read once to check that it is the right base.
+    Slices read and patch whole rows, with a few MiB of memory. Tensors that are read whole are checked against the
+    digests in the patches. If the base has no digests, every tensor is read once to check that it is the right base.
 
     Args:
         base: The open checkpoint that the first patch is for.

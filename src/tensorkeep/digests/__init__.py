@@ -4,7 +4,7 @@ BLAKE3 is cryptographic, and about four times as fast on one core as SHA-256 whe
 
 - `_crc32c`: CRC-32C, summed by NumPy.
 - `_algorithms`: BLAKE3, and every algorithm as an `Algorithm`.
-- `blocks/`: digests of blocks, and the tree above them.
+- `blocks/`: block digests, and the tree above them.
 """
 
 from tensorkeep.digests._algorithms import (

@@ -46,8 +46,8 @@ class ContentCipher:
             return self._aes.decrypt(bytes(_NONCE_NBYTES), sealed, context)
         except invalid:
             raise IntegrityError(
-                "the encrypted part of the header or index is not what was written",
-                hint="It was changed or damaged; get it again from where it was whole",
+                "the encrypted header or index is not what was written",
+                hint="It was changed or damaged; get an undamaged copy",
             ) from None
 
 
@@ -71,7 +71,7 @@ class BlockCipher:
             into[:] = bytes(len(into))  # nothing that is not authenticated may be left there
             raise IntegrityError(
                 f"the encrypted block {number:,} is not what was written",
-                hint="It was changed or damaged; `tensorkeep verify` lists everything that was",
+                hint="It was changed or damaged; `tensorkeep verify` lists all damage",
             ) from None
 
 

@@ -14,7 +14,7 @@ class Encryption:
     Args:
         key: The key, or the path of a file with it.
         shows_names: Whether names, dtypes and shapes of tensors can be read without the key. Values, metadata,
-            digests and everything else of a state are always encrypted.
+            digests and all other parts of a state are always encrypted.
 
     Raises:
         UnsupportedError: If the file holds no key.
@@ -33,7 +33,7 @@ class Encryption:
 
     @classmethod
     def of(cls, value: Any) -> Encryption | None:
-        """Return how to encrypt with a key, the path of one, or as it is said already; None for no encryption."""
+        """Return the encryption for a key or the path of one, or the one that is given; None for no encryption."""
         return value if value is None or isinstance(value, Encryption) else cls(value)
 
     def __repr__(self) -> str:

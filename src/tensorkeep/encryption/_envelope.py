@@ -90,7 +90,7 @@ def parse(text: str, path: str) -> Sealed:
 def _check_version(version: int, path: str) -> None:
     if version != _VERSION:
         raise UnsupportedError(
-            "this is encrypted in a later way",
+            "this is encrypted in a later version of the format",
             path=path,
             expected=f"version {_VERSION}",
             found=f"version {version}",

@@ -27,10 +27,10 @@ class Key:
     """A key of 256 bits for AES-GCM, to encrypt checkpoints with and to open them.
 
     Its bytes appear in no message and no `repr`. A key from a file, an environment variable or a command can be
-    pickled, which keeps only where it is from; a key made of bytes cannot.
+    pickled, which stores only where the key comes from; a key made of bytes cannot.
 
     Args:
-        secret: 32 bytes, at random: a key is not a passphrase.
+        secret: 32 random bytes, not a passphrase.
 
     Raises:
         TypeError: If the secret is not bytes.
@@ -57,7 +57,7 @@ class Key:
         """Read a key from a file, as `tensorkeep keygen KEY --kind aes-256` writes it.
 
         Args:
-            path: 64 hexadecimal digits, 32 bytes in base64, or 32 bytes.
+            path: A file with 64 hexadecimal digits, 32 bytes in base64, or 32 bytes.
 
         Raises:
             UnsupportedError: If the file holds something else.
@@ -74,7 +74,7 @@ class Key:
         """Read a key from an environment variable.
 
         Args:
-            name: The variable: 64 hexadecimal digits, or 32 bytes in base64.
+            name: The variable, with 64 hexadecimal digits or 32 bytes in base64.
 
         Raises:
             EncryptedError: If it is not set.
@@ -96,7 +96,7 @@ class Key:
 
         Raises:
             EncryptedError: If the program cannot be started or fails.
-            UnsupportedError: If it prints something else than a key, or the command cannot be read.
+            UnsupportedError: If it prints anything but a key, or the command cannot be parsed.
         """
         words = _words_of(command)
         program = repr(words[0]) if words else "an empty command"
@@ -146,8 +146,8 @@ class Key:
     def __reduce__(self) -> tuple[Any, ...]:
         if self._origin is None:
             raise UnsupportedError(
-                "a key made of bytes is not pickled",
-                hint="Key.from_file, .from_env and .from_command are: they pickle only where the key is from",
+                "a key made of bytes cannot be pickled",
+                hint="Use Key.from_file, .from_env or .from_command: these pickle only where the key comes from",
             )
         return _again, self._origin
 
@@ -173,7 +173,7 @@ def _words_of(command: str | Sequence[str]) -> list[str]:
     try:
         return shlex.split(command) if isinstance(command, str) else list(command)
     except ValueError as error:
-        raise UnsupportedError("the command for the key is not what a shell would run", found=str(error)) from None
+        raise UnsupportedError("the command for the key cannot be parsed", found=str(error)) from None
 
 
 def _printed_by(words: Sequence[str], program: str) -> bytes:
@@ -195,11 +195,11 @@ def _again(kind: str, origin: Any) -> Key:
 
 
 def _refuse_key_itself(text: str | os.PathLike[str], needed: str) -> None:
-    """Refuse a key in the place of where it is, without saying it."""
+    """Refuse a key where its location is needed, without showing it."""
     if len(os.fspath(text)) != KEY_NBYTES and _decoded(os.fsencode(text)) is not None:
         raise UnsupportedError(
             f"this is a key itself, where {needed} is needed",
-            hint="Use another key from now on: arguments and code are seen by others",
+            hint="Replace this key: others can see arguments and code",
         )
 
 

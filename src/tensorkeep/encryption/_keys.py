@@ -23,7 +23,7 @@ class Keys(msgspec.Struct, frozen=True):
 
     Attributes:
         keys: The keys.
-        is_demanded: Whether somebody gave them for this, so that what is not encrypted must be refused.
+        is_demanded: Whether they were given explicitly, so that what is not encrypted must be refused.
     """
 
     keys: tuple[Key, ...]
@@ -31,7 +31,7 @@ class Keys(msgspec.Struct, frozen=True):
 
     @classmethod
     def given(cls, value: KeyLike | Sequence[KeyLike] | None) -> Keys | None:
-        """Return the keys that a caller gave; None if none."""
+        """Return the keys that a caller gave, or None."""
         if value is None:
             return None
         values: Iterable[KeyLike] = [value] if isinstance(value, Key | str | os.PathLike) else value
@@ -72,5 +72,5 @@ def refuse_plain(keys: Keys | None, path: str | None) -> None:
         raise IntegrityError(
             "this is not encrypted, although a key was given for it",
             path=path,
-            hint="If that is as it should be, give no key",
+            hint="If it should not be encrypted, pass no key",
         )

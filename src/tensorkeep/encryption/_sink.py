@@ -79,12 +79,14 @@ class EncryptingSink:
 
     @contextmanager
     def _using(self, *, last: bool = False) -> Iterator[None]:
-        """Let one call at a time do something: none after the last, or after one that failed, or in a forked process.
+        """Let one call at a time do something: none after the last, after a failed one, or in a forked process.
 
-        Each of these could encrypt other bytes with a nonce that was used.
+        Any of these could encrypt other bytes with a nonce that was used.
         """
         if os.getpid() != self._process or not self._unused.acquire(blocking=False):
-            raise RuntimeError("a file that failed, is complete, or is written elsewhere is not encrypted further")
+            raise RuntimeError(
+                "a file that failed, is complete, or is being written elsewhere cannot be encrypted further"
+            )
         yield
         if not last:
             self._unused.release()
@@ -140,7 +142,7 @@ class EncryptingSink:
 
     def _finish(self, head: bytes) -> None:
         if self._number * BLOCK_NBYTES + len(self._partial) != self._plain_nbytes - self._head_nbytes:
-            raise ValueError("these are not all bytes of the file")
+            raise ValueError("the file's bytes are not complete")
         if self._partial:
             self._encrypt(self._partial)
         self._flush()

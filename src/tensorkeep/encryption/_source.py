@@ -34,7 +34,7 @@ class DecryptingSource:
         self._cipher = BlockCipher(key, salt, nbytes)
 
     def map(self, span: ByteRange) -> tuple[Buffer, int] | None:  # noqa: ARG002 - the protocol's
-        """Return None: plain bytes are nowhere in the file."""
+        """Return None: the file has no plain bytes."""
         return None
 
     def read(self, span: ByteRange) -> Buffer:

@@ -35,7 +35,7 @@ def _broken_promises(path: str, wanted: Wanted) -> Iterable[Finding]:
     if promise.sha256 is not None and (found := sha256_of(open_source(path))) != promise.sha256:
         yield _mismatch("sha256", "the SHA-256 differs", name, promise.sha256, found)
     if promise.root is not None and (found := root_of_file(path)) != promise.root:
-        yield _mismatch("file", "the digests of blocks are not those that were saved", name, promise.root, found)
+        yield _mismatch("file", "the block digests are not those that were saved", name, promise.root, found)
 
 
 def _mismatch(kind: str, message: str, name: str, expected: str, found: str) -> Finding:

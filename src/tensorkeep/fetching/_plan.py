@@ -28,7 +28,7 @@ class Promise(msgspec.Struct, frozen=True):
         header: BLAKE3 of everything before the data of a safetensors file, or None.
         blake3: BLAKE3 of the whole file, or None.
         sha256: SHA-256 of the whole file, or None.
-        root: Root of a file with digests of blocks, or None.
+        root: Root of a file with block digests, or None.
     """
 
     nbytes: int | None = None
@@ -55,7 +55,7 @@ class Wanted(msgspec.Struct, frozen=True):
         path: Its source.
         promise: What is declared about it.
         role: `"tensors"`; `"part"` for a file that can only be checked together with the others; `"blocks"` for the
-            digests of blocks, which may be missing; `"other"` for a required file such as the index; or a companion
+            block digests, which may be missing; `"other"` for a required file such as the index; or a companion
             that the server listed, or whose name was guessed because many models have such a file.
     """
 

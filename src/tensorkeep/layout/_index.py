@@ -57,7 +57,7 @@ class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         header: BLAKE3 of everything before the data, the length field included, as 64 hexadecimal digits.
         sha256: SHA-256 of the whole file, as 64 hexadecimal digits: its id in Git LFS and on the Hub. None if it was
             not computed.
-        blocks: Root of the digests of blocks in the file beside it. None if there is no such file.
+        blocks: Root of the block digests in the file beside it. None if there is no such file.
     """
 
     nbytes: _Nbytes

@@ -25,13 +25,13 @@ _xet_status = re.compile(r"HTTP status (?:client|server) error \(([0-9]{3})").se
 
 _Answer: TypeAlias = tuple[type[TransportError] | type[LimitError], str, str | None]
 _UNREACHED: Final[_Answer] = (TransientError, "the Hub could not be reached", None)
-_REFUSED: Final[_Answer] = (TransportError, "the Hub refuses it", None)
+_REFUSED: Final[_Answer] = (TransportError, "the Hub refused the request", None)
 _ANSWERS: Final[dict[object, _Answer]] = {
     "gated": (AccessDeniedError, "the repository is gated", "Ask for access on its page, or use another token"),
     401: (AccessDeniedError, "the Hub does not accept the token", _LOG_IN),
-    403: (AccessDeniedError, "the token may not do that", "Use a token that may write to this repository"),
-    413: (LimitError, "the Hub refuses so much at once", None),
-    429: (TransientError, "the Hub asks to wait", None),
+    403: (AccessDeniedError, "the token does not allow this", "Use a token that may write to this repository"),
+    413: (LimitError, "the request is too large for the Hub", None),
+    429: (TransientError, "the Hub's rate limit is reached", None),
 }
 """Status to the error, its message and what to do."""
 
@@ -49,24 +49,24 @@ def hub_errors(url: str, token: str | None = None) -> Iterator[None]:
 
 def no_token(url: str) -> AccessDeniedError:
     """Return the error for someone without a token."""
-    return AccessDeniedError("the Hub takes uploads only from those who have a token", path=url, hint=_LOG_IN)
+    return AccessDeniedError("uploads to the Hub need a token", path=url, hint=_LOG_IN)
 
 
 def no_repository(url: str) -> SourceMissingError:
     """Return the error for a repository or branch that is not there."""
     return SourceMissingError(
-        "there is no such repository or branch, or the token may not see it",
+        "there is no such repository or branch, or the token has no access to it",
         path=url,
-        hint="create=True (--create) makes it, private=True (--private) for few eyes",
+        hint="create=True (--create) creates it; private=True (--private) makes it private",
     )
 
 
 def moved(url: str) -> SourceChangedError:
     """Return the error for a branch that another commit has changed."""
     return SourceChangedError(
-        "somebody else has changed the branch since this push began",
+        "somebody else changed the branch during this push",
         path=url,
-        hint="Nothing was published; push again, and only what is missing will be sent",
+        hint="Nothing was published. Push again: only what is missing is sent",
     )
 
 

@@ -1,7 +1,7 @@
 """What the Hub advises against, and what to do instead. Pure.
 
-Its page on storage limits advises files under 20 GB. By huggingface_hub, plain HTTP serves files up to 50 GB
-(`MAX_HTTP_DOWNLOAD_SIZE`), and one commit takes up to 25,000 large files (`create_commit`).
+Its page on storage limits advises files under 20 GB. According to huggingface_hub, plain HTTP serves files up to
+50 GB (`MAX_HTTP_DOWNLOAD_SIZE`), and one commit takes up to 25,000 large files (`create_commit`).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class HubLimitWarning(UserWarning):
 
 
 def heed_limits(sizes: Mapping[str, int], url: str) -> None:
-    """Warn of files that are too large, and refuse too many; `sizes` are in bytes, by name."""
+    """Warn about files that are too large, and refuse too many; `sizes` are in bytes, by name."""
     if len(sizes) > _MAX_FILES:
         raise LimitError(
             "too many files for one commit",
             path=url,
             expected=f"at most {_MAX_FILES:,}",
             found=f"{len(sizes):,}",
-            hint="Larger shards are fewer: max_shard_size='5GB' (--max-shard-size 5GB)",
+            hint="Push fewer, larger shards: max_shard_size='5GB' (--max-shard-size 5GB)",
         )
     large = [f"{name} ({size_text(nbytes)})" for name, nbytes in sizes.items() if nbytes > _ADVISED_NBYTES]
     if large:

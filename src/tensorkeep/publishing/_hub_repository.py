@@ -125,7 +125,7 @@ class HubRepository:
         ignored = [each.path_in_repo for each in additions if getattr(each, "_should_ignore", False)]
         if ignored:
             raise UnsupportedError(
-                "the repository's .gitignore keeps files out of it",
+                "the repository's .gitignore excludes files of the checkpoint",
                 path=self.url,
                 found=", ".join(ignored[:5]),
                 hint="Remove the line from .gitignore in the repository",

@@ -1,4 +1,4 @@
-"""Files of a directory that are published, and what no one should publish unawares."""
+"""Files of a directory that are published, and what nobody should publish by accident."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def look_at(directory: str, names: Iterable[str]) -> dict[str, LocalFile]:
     found = {}
     for name in dict.fromkeys(names):
         if not is_inside(name) or any(part.startswith(".") for part in name.split("/")):
-            raise RefusedError("not a name for a file that others get", path=directory, found=repr(name))
+            raise RefusedError("a file with this name cannot be published", path=directory, found=repr(name))
         path = os.path.join(directory, *name.split("/"))
         status = status_of(path)
         if not stat.S_ISREG(status.st_mode):
@@ -66,10 +66,10 @@ def refuse_unaware(files: Iterable[LocalFile], directory: str) -> None:
     for file in files:
         if not is_ours(file.path):
             raise RefusedError(
-                "a link leads out of the directory, and is not published",
+                "a link leads out of the directory, so its file is not published",
                 path=file.path,
                 found=os.path.realpath(file.path),
-                hint="Copy the file into the directory if everybody may read it",
+                hint="If everybody may read the file, copy it into the directory",
             )
         if file.nbytes <= MAX_COMPANION_NBYTES:
             _refuse_secret(file)
@@ -80,7 +80,7 @@ def _refuse_secret(file: LocalFile) -> None:
         found = _secret_in(opened.read(file.nbytes))
     if found:
         raise RefusedError(
-            "the file holds a secret, and is not published",
+            "the file contains a secret, so it is not published",
             path=file.path,
             found=str(found.lastgroup).replace("_", " "),
             hint="Move it out of the directory",

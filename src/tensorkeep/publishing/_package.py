@@ -67,17 +67,17 @@ class Package(msgspec.Struct, frozen=True):
         signed = covered_by(self.files, lambda name: read_signature(self.files[name].path)).intersection(kept)
         if signed:
             raise UnsupportedError(
-                "a signature covers a file of which the repository keeps its own",
+                "a signature covers a file that the repository has a different version of, and keeps",
                 path=url,
                 found=", ".join(sorted(signed)),
-                hint="Put the one of the repository into the directory, and sign that",
+                hint="Copy the repository's file into the directory, and sign again",
             )
 
     def refuse_beside(self, there: Collection[str], url: str) -> None:
         """Refuse a place where readers would still find a checkpoint with patches."""
         if self.names is not None and DOCUMENT_NAME in there and DOCUMENT_NAME not in self.files:
             raise UnsupportedError(
-                "a checkpoint with patches is there, which readers would still find",
+                "there is a checkpoint with patches, which readers would still find",
                 path=url,
                 found=DOCUMENT_NAME,
                 hint="Push to another directory, or remove that file",
@@ -155,18 +155,18 @@ def refuse_encrypted(source: str, variant: str | None) -> None:
         with open_file(path) as file:
             if file.is_encrypted:
                 raise UnsupportedError(
-                    "this is encrypted, and its new shards would not be",
+                    "the checkpoint is encrypted, but new shards would not be",
                     path=path,
-                    hint="tensorkeep.reshard(..., max_shard_size=..., key=..., encrypt=...), then push the result",
+                    hint="Use reshard(..., max_shard_size=..., key=..., encrypt=...), then push the result",
                 )
 
 
 def refuse_damage(source: str, variant: str | None) -> None:
-    """Refuse what `verify` does: bytes that are not those that were saved, or signatures that a policy misses."""
+    """Refuse what `verify` refuses: bytes that differ from the saved ones, or a lack of signatures for a policy."""
     damage = [finding for finding in verify(source, variant=variant).findings if finding.is_damage]
     if damage:
         raise IntegrityError(
-            "the checkpoint does not verify, and is not published",
+            "the checkpoint does not pass verification, so it is not published",
             path=source,
             tensor=damage[0].tensor,
             found=listed(damage, separator="; "),
@@ -185,7 +185,7 @@ def _companions(directory: str) -> list[str]:
 
 
 def _sidecars(directory: str, index: Index | None) -> list[str]:
-    """Return the files with digests of blocks; one that is missing is no damage."""
+    """Return the files with block digests; one that is missing is no damage."""
     return [name for name in (index.sidecars if index else ()) if os.path.isfile(os.path.join(directory, name))]
 
 
@@ -201,7 +201,7 @@ def _signed_in(directory: str) -> list[str]:
 
 
 def _included(directory: str, patterns: Collection[str]) -> Iterator[str]:
-    """Give the relative names of files that match a pattern; hidden ones are for nobody else."""
+    """Give the relative names of files that match a pattern; hidden files are never published."""
     unused = set(patterns)
     for folder, folders, names in os.walk(directory) if patterns else ():
         folders[:] = sorted(each for each in folders if not each.startswith("."))

@@ -35,28 +35,28 @@ def push(
 ) -> Push:
     """Publish a checkpoint on the Hugging Face Hub or in a bucket: readers see the old one or the new one, whole.
 
-    Sent are the files of the checkpoint as they are, and of a directory also its configuration, tokenizer, license
-    and the like; no code, unless `include` names it. A directory with a manifest is sent with all that it lists.
+    The files of the checkpoint are sent as they are. From a directory, its configuration, tokenizer, license and the
+    like are sent too, but code only if `include` names it. Of a directory with a manifest, all that it lists is sent.
 
-    On the Hub, one commit on top of what the branch has now changes everything: new files, and the removal of what
-    only the old index names. If another commit comes in between, the push is refused. In a bucket, one conditional
-    write replaces the index. Files that are there already are not sent again, and other files are left alone: a
-    repository keeps the README.md that it has. A push that is killed has published nothing; push again.
+    On the Hub, a single commit adds the new files and removes those that only the old index names. If another commit
+    comes in between, the push is refused. In a bucket, one conditional write replaces the index. Files that are there
+    already are not sent again, and other files are left alone: a repository keeps the README.md that it has. A push
+    that is killed has published nothing; push again.
 
     Args:
         source: A directory, an index or a file.
         destination: `hf://org/model`, `hf://org/model@branch/folder`, or the URL of a directory in a bucket (s3, gs,
             az, any writable file system of fsspec). Or the result of `tensorkeep.remote`, with a token for instance.
-        max_shard_size: Such as `"5GB"`: shards to make on the way, which are on the disk during the push. None sends
-            the files as they are.
-        split_large: Whether these shards may hold parts of tensors that are larger than a shard. Only tensorkeep
+        max_shard_size: Size of new shards to send instead, such as `"5GB"`; they take disk space during the push.
+            None sends the files as they are.
+        split_large: Whether tensors larger than a shard may be split over several of the new shards. Only tensorkeep
             joins them again.
         variant: Such as `"fp16"`: which checkpoint of a directory to send.
         include: Shell patterns of more files of the directory to send, such as `"modeling_*.py"`.
-        message: Of the commit on the Hub.
+        message: Message of the commit on the Hub.
         create: Whether to make a repository or branch that does not exist.
-        private: Whether a repository that is made is private. None leaves that to the settings of its owner.
-        verify: Whether to check all bytes against their digests first; what is damaged is not published.
+        private: Whether a new repository is private. None leaves that to the settings of its owner.
+        verify: Whether to check all bytes against their digests first; a damaged checkpoint is not published.
         overwrite: Whether to replace another checkpoint in a bucket, which keeps no history.
         dry_run: Whether to change nothing, and return what would be sent and removed.
         progress: Called with the bytes sent so far and the total, by one thread at a time.
@@ -71,8 +71,8 @@ def push(
         AccessDeniedError: If there is no token, or it may not write there.
         SourceChangedError: If somebody else changed the destination during the push, or a file of the source changed.
         DestinationExistsError: If a bucket has another checkpoint there and `overwrite` is not set.
-        UnsupportedError: If the destination is no URL that can be written to, or the source cannot be resharded.
-        RefusedError: If a name is not one that every system allows.
+        UnsupportedError: If the destination is not a URL that can be written to, or the source cannot be resharded.
+        RefusedError: If a file's name is not allowed on every system.
         LimitError: If there are too many files for one commit.
         MissingDependencyError: If huggingface_hub, obstore or fsspec is needed and not installed.
         TransportError: If something cannot be read or sent.

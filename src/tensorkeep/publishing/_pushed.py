@@ -9,7 +9,7 @@ class Push(msgspec.Struct, frozen=True, kw_only=True):
     """What a push changed, or would change.
 
     Attributes:
-        url: Where to, without secrets.
+        url: The destination, without secrets.
         sent: Files that were sent, by name, with their sizes in bytes.
         unchanged: Files that were there already, byte for byte.
         removed: Files of the old checkpoint that the new one does not have.

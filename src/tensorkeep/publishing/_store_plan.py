@@ -95,7 +95,7 @@ def each(names: Collection[str], call: Callable[[str], _T]) -> dict[str, _T]:
 
 def _cannot_replace(directory: RemotePath, found: Collection[str]) -> UnsupportedError:
     return UnsupportedError(
-        "these files keep their names, and readers may be reading others that have them",
+        "these files must keep their names, and readers may be reading other files with the same names",
         path=str(directory),
         found=listed(found),
         hint="Push to another directory",
@@ -108,7 +108,7 @@ def _index_of(new: Package) -> Index:
     for name in new.shards:
         if not name.endswith(".safetensors"):
             raise UnsupportedError(
-                "a file of this format cannot replace several that an index lists",
+                "a file of this format cannot replace a checkpoint with an index",
                 path=new.files[name].path,
                 hint="Push to another directory",
             )

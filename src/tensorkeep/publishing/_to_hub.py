@@ -141,7 +141,7 @@ def _publish(new: Package, changes: _Changes, head: Head, repository: HubReposit
     with suppress(TransientError):  # it is done; only the look at it failed
         if not _has_all(repository.files_of(commit, is_recursive=changes.is_nested), changes, sums):
             raise IntegrityError(
-                "the Hub has other files than were sent",
+                "the Hub does not have the files that were sent",
                 path=repository.url,
                 expected=f"what commit {commit[:12]} was made of",
                 hint="Push again; the old files are in the history of the repository",
@@ -154,11 +154,11 @@ def _commit_after_all(
 ) -> str:
     """Return the newest commit, if it is the one whose answer was lost."""
     message = "the Hub did not commit the push"
-    hint = "Nothing was published; push again, and what was uploaded is not sent again"
+    hint = "Nothing was published. Push again: what was uploaded is not sent again"
     try:
         now = repository.head(is_recursive=changes.is_nested)
     except TransientError:
-        message, hint = "the answer to the commit was lost", "Look at the repository; or push again, which does so"
+        message, hint = "the response to the commit was lost", "Look at the repository; or push again, which does so"
     else:
         if now.commit is not None and now.commit != head.commit and _has_all(now.files, changes, sums):
             return now.commit

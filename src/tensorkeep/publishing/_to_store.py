@@ -6,9 +6,9 @@
 3. One conditional write replaces the index that was there at the beginning, and no other. **This is the commit.**
 4. What only the old index names is removed, unless somebody's index names it by now.
 
-A checkpoint of one file is one object, whose write is the commit; but where an index is, it gets an index too, since
-readers would find the old one first. Files that have to keep their names, and several files without an index, go only
-to where no others of these names are.
+A checkpoint of one file is one object, whose write is the commit; but if there is an index already, the new
+checkpoint gets one too, since readers would find the old index first. Files that must keep their names, and several
+files without an index, can only go where there are no other files with these names.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def push_to_store(
     names = new.names
     if names is None:
         raise UnsupportedError(
-            "a directory with a manifest has no index that one write could replace",
+            "a directory with a manifest has no index that a single write could replace",
             path=str(directory),
-            hint="Push the checkpoint in it by its index or file, or push to the Hub",
+            hint="Push the index or file of the checkpoint in it, or push to the Hub",
         )
     with directory.listing_cache() as there:
         plan = plan_for_store(new, names, there)

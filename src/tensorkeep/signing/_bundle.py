@@ -5,10 +5,10 @@
      "dsseEnvelope": {"payload": "<base64>", "payloadType": "application/vnd.in-toto+json",
                       "signatures": [{"sig": "<base64>", "keyid": ""}]}}
 
-What is signed is the payload with its type before it, so neither can be changed. Everything else in the file is
-believed only as far as the signature proves it: the hint says which key to try. A bundle with one certificate instead
-of a hint was signed by an identity, and `trust/_keyless.py` checks it. One with a chain of certificates was signed
-with a key that an authority certified; it counts if the policy has that key, and nobody looks at the chain.
+The payload is signed together with its type, so neither can be changed. Nothing else in the file is trusted: the hint
+only says which key to try. A bundle with one certificate instead of a hint was signed by an identity, and
+`trust/_keyless.py` checks it. One with a chain of certificates was signed with a key that an authority certified; it
+counts if the policy names that key, and the chain is not checked.
 """
 
 from __future__ import annotations
@@ -128,25 +128,25 @@ def strict_json(text: bytes, *, max_nodes: int = MAX_SIGNATURE_NODES) -> Any:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise FormatError("a key of the signature occurs twice")
+        raise FormatError("the signature's JSON has a duplicate key")
     return found
 
 
 def _no_number(text: str) -> NoReturn:
-    raise FormatError("a number of the signature is not valid JSON", found=text)
+    raise FormatError("the signature has a number that is not valid JSON", found=text)
 
 
 _decode = json.JSONDecoder(
     object_pairs_hook=_unique, parse_constant=_no_number, parse_int=lambda text: int(text[:20])
 ).decode
-"""Integers are cut: one may have a million digits, and none that is read has more than 19."""
+"""Integers are cut to this length: one may have a million digits, but the ones that matter have at most 19."""
 
 
 def _bytes_of(text: str) -> bytes:
     """Decode base64 in its one canonical form."""
     data = b64decode(text.encode(), validate=True)
     if b64encode(data) != text.encode():
-        raise FormatError("a text of the signature is not canonical base64")
+        raise FormatError("the signature contains base64 that is not canonical")
     return data
 
 

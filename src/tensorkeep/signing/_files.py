@@ -42,8 +42,8 @@ def signable(
 ) -> Signable:
     """Return what is signed of files in a directory.
 
-    A SHA-256 that an index records is used again if the index matches its own digest, and the file has the size and
-    the header that the index records beside it; not if `rehash` is set.
+    Unless `rehash` is set, a SHA-256 that an index records is used if the index matches its own digest, and the file
+    has the recorded size and header.
     """
     headers = {name: header for name in names if (header := header_of(os.path.join(directory, name)))}
     recorded = {} if rehash else dict(_recorded(directory, names, headers))
@@ -87,7 +87,7 @@ def _recorded(directory: str, names: Sequence[str], headers: dict[str, SignedHea
 
 
 def _index_at(path: str) -> Index | None:
-    """Read an index; one that is damaged is an error, and what only has the name of one records nothing."""
+    """Read an index. A damaged one is an error; a file that is only named like one records nothing."""
     source = open_source(path, backend="pread")
     if source.nbytes > MAX_INDEX_NBYTES:
         return None

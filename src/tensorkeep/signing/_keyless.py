@@ -20,12 +20,12 @@ def sign_keyless(
 ) -> Signed:
     """Sign a directory or a file with an identity instead of a key.
 
-    Needs a network: an identity provider says who you are (in a browser, or by what a CI system provides), Sigstore
-    gives a certificate for ten minutes, and its public log keeps your identity and the signature for ever.
+    Needs a network: an identity provider confirms who you are (in a browser, or with a token from the CI system),
+    Sigstore issues a certificate for ten minutes, and its public log keeps your identity and the signature forever.
 
     Args:
         path: A directory or a file; see `sign`.
-        token: An OpenID Connect token; None asks the CI system for one, or opens a browser.
+        token: An OpenID Connect token. With None, the CI system is asked for one, or a browser opens.
         output: Where the signature goes; see `sign`.
         links: Whether to follow symbolic links to files.
         rehash: Whether to read all files; see `sign`.
@@ -63,7 +63,7 @@ def sign_keyless(
             "could not sign with an identity",
             path=target,
             found=f"{type(error).__name__}: {error}".replace(given or "\0", "…"),
-            hint="It needs a network and a person or CI system that can say who signs; `--key` needs neither",
+            hint="This needs a network, and a browser or CI system to prove who signs; `--key` needs neither",
         ) from None
     write_signature(destination, text)
     return Signed(destination, identity.identity, len(found.files), found.n_recorded)

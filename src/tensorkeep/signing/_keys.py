@@ -33,15 +33,15 @@ _CURVES: Final = {"secp256r1": "SHA256", "secp384r1": "SHA384", "secp521r1": "SH
 
 _LOCAL: Final = "Keep keys in local files"
 _NAME: Final = "Name it *.pem; the public key gets the same name with .pub"
-_HOW_TO_UNLOCK: Final = "Give the password by a prompt, a file or an environment variable"
+_HOW_TO_UNLOCK: Final = "Give the password at the prompt, in a file or in an environment variable"
 
 
 class PublicKey:
     """A key that checks signatures.
 
     Attributes:
-        id: SHA-256 of its PEM text, 64 hexadecimal digits: what a signature names it by.
-        kind: Such as `"ed25519"` or `"secp256r1"`.
+        id: SHA-256 of its PEM text, 64 hexadecimal digits, by which signatures name the key.
+        kind: The kind of key, such as `"ed25519"` or `"secp256r1"`.
     """
 
     def __init__(self, key: ed25519.Ed25519PublicKey | ec.EllipticCurvePublicKey) -> None:
@@ -198,11 +198,11 @@ class PrivateKey:
         return cls(key)  # type: ignore[arg-type]
 
     def write(self, path: str | os.PathLike[str], password: str | bytes | None = None) -> str:
-        """Write the key, readable only by its owner, and the public key beside it, with `.pub` at its end.
+        """Write the key, readable only by its owner, and beside it the public key in a file that ends in `.pub`.
 
         Args:
             path: The file of the private key; neither file may exist.
-            password: Encrypts the private key; None leaves it in the clear.
+            password: Encrypts the private key; with None, it is stored unencrypted.
 
         Returns:
             The path of the public key.
@@ -245,7 +245,7 @@ class PrivateKey:
         return f"PrivateKey({self.public.kind}, {self.public.id[:16]}…)"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a private key is not pickled")
+        raise TypeError("a private key cannot be pickled")
 
 
 def is_encrypted(path: str | os.PathLike[str]) -> bool:
@@ -272,7 +272,7 @@ def _kind_of(key: object) -> str:
     if isinstance(key, ec.EllipticCurvePublicKey) and key.curve.name in _CURVES:
         return key.curve.name
     raise UnsupportedError(
-        "the key is of a kind that is not used for models",
+        "keys of this kind are not used to sign models",
         expected=f"Ed25519, or ECDSA over {', '.join(_CURVES)}",
         found=type(key).__name__.strip("_"),
     )

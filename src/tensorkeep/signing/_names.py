@@ -20,7 +20,7 @@ USUAL: Final = "model" + SUFFIX
 """The signature of a directory; others beside it have longer names."""
 
 IGNORED: Final = (".git", ".gitattributes", ".github", ".gitignore", ".cache/huggingface")
-"""What other programs keep beside a model; model-signing leaves out all but the last, too."""
+"""What other programs keep beside a model; model-signing also leaves out all but the last."""
 
 _OURS: Final = ".tensorkeep-"
 """Part of the names that running and killed saves of ours leave in a directory."""
@@ -48,7 +48,7 @@ def names_to_sign(directory: str, *, links: bool = False) -> list[str]:
             _refuse_link(path, links)
         if not is_inside(name):
             raise UnsupportedError(
-                "a file's name does not mean the same file on every system",
+                "a file's name is not portable to every system",
                 path=path,
                 hint="Rename or remove it before signing",
             )
@@ -94,7 +94,7 @@ def _refuse_link(path: str, links: bool) -> None:
 def stale_signatures(directory: str, changed: Iterable[str]) -> list[str]:
     """Return the signatures and statements of provenance in a directory that name a file which changes.
 
-    Afterwards they are about nothing. What only has such a name stays.
+    They no longer apply once it has changed. Files that are only named like them stay.
     """
     names = frozenset(changed)
     try:
@@ -142,7 +142,7 @@ _NO_KEY: Final = "0" * _ID_LENGTH
 
 
 def signature_names(base: str, key_id: str | None) -> tuple[str, str]:
-    """Return the usual name of a signature, and the name of one by another signer; `base` is `model` or a file."""
+    """Return a signature's usual name, and its name if another signer's has that; `base` is `model` or a file."""
     return base + SUFFIX, f"{base}.{(key_id or _NO_KEY)[:_ID_LENGTH]}{SUFFIX}"
 
 

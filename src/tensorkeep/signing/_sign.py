@@ -38,7 +38,7 @@ class Signed(msgspec.Struct, frozen=True):
         path: Its file.
         signer: Id of the key, 64 hexadecimal digits, or the identity that signed.
         n_files: Number of files that it covers.
-        n_recorded: Number of these whose SHA-256 was recorded in an index, so that they were not read.
+        n_recorded: How many of them were not read, since an index records their SHA-256.
     """
 
     path: str
@@ -59,18 +59,18 @@ def sign(
 ) -> Signed:
     """Sign a directory with all its files, or a single file.
 
-    The signature is a file of its own in the form of OpenSSF Model Signing: `model.sig` in the directory, or the
-    file's name with `.sig` at its end. Another key's signature is kept, and the new one has a part of its key's id
-    in its name. Verify with `tensorkeep.verify(path, trust=...)`, or `model_signing verify key`.
+    The signature is a separate file in the format of OpenSSF Model Signing: `model.sig` in the directory, or the
+    file's name followed by `.sig`. If another key's signature has that name, it is kept, and the new one has part of
+    its key's id in its name. Verify with `tensorkeep.verify(path, trust=...)` or `model_signing verify key`.
 
     Args:
         path: A directory or a file. Signatures in it, `.git` and `.cache/huggingface` are left out.
         key: A private key, or the path of one.
-        password: The password of the file of the key.
-        output: Where the signature goes: by default beside what it signs.
+        password: The password of the key's file.
+        output: Where to write the signature; by default, beside what it signs.
         links: Whether to follow symbolic links to files; otherwise they are an error.
-        rehash: Whether to read all files. By default, shards whose SHA-256 is in an index that matches its digest are
-            not read again, only their headers.
+        rehash: Whether to read all files. By default, only the headers are read of shards whose SHA-256 is in an
+            index that matches its own digest.
         progress: Called with the bytes read so far and the total, by one thread at a time.
 
     Returns:
@@ -79,7 +79,7 @@ def sign(
     Raises:
         SourceMissingError: If there is nothing at the path.
         IntegrityError: If an index or a header does not match its digest.
-        FormatError: If the file has no private key.
+        FormatError: If the key's file has no private key.
         RefusedError: If the password is missing or wrong.
         UnsupportedError: If the path is a URL, an index or a signature, a file's name is not portable,
             or there are links.
@@ -143,7 +143,7 @@ def statement_of(
 
 
 def destination_for(target: str, key_id: str | None, output: str | os.PathLike[str] | None) -> str:
-    """Return where a signature goes: the usual name unless another key's signature has it; no id for identities."""
+    """Return a signature's path: the usual name unless another key's signature has it; identities have no key id."""
     if output is not None:
         chosen = os.fsdecode(output)
         if os.path.exists(chosen) and not chosen.endswith(SUFFIX):

@@ -54,7 +54,7 @@ class SignedFile(msgspec.Struct, frozen=True):
 
     Attributes:
         algorithm: `"sha256"`, `"blake2b"` or `"blake3"`.
-        digest: That of the whole file.
+        digest: Digest of the whole file.
         header: What proves its tensors one by one, or None.
     """
 
@@ -179,7 +179,7 @@ def _files_of(predicate: _Predicate) -> dict[str, SignedFile]:
 
 
 def _headers_of(section: Any) -> dict[str, SignedHeader]:
-    """Return the headers; a later version's are left out, so that their files must be hashed whole."""
+    """Return the headers; those of a later version are left out, so that their files must be hashed whole."""
     if section is None or (isinstance(section, dict) and section.get("version") not in {_VERSION, None}):
         return {}
     return msgspec.convert(section, _Section).headers

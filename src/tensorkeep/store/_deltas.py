@@ -1,4 +1,4 @@
-"""Saving a step as a patch for the one before, so that it takes the bytes of what changed."""
+"""Saving a step as a patch to the previous one, so that it takes only the bytes of what changed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def write_delta(
     *,
     durable: bool,
 ) -> bool:
-    """Save a step as a patch for another; False if it should be saved whole."""
+    """Save a step as a patch to another; return False if it should be saved whole."""
     if any(not alias.is_whole for alias in prepared.aliases.values()):
         return False  # tensors that share parts of their memory are read from files only
     given = options.get("metadata")

@@ -107,7 +107,7 @@ class StepLoader(msgspec.Struct, frozen=True):
         return True
 
     def _load_best(self, load: Callable[[int], T]) -> T:
-        """Load the best step; if another process removes it meanwhile, because of a better one, that one."""
+        """Load the best step, or a better one if another process saves one and removes the best meanwhile."""
         while True:
             step = best_step(self.steps, self.rules.current())
             try:

@@ -60,7 +60,7 @@ class StepWriter(msgspec.Struct, frozen=True):
     ) -> None:
         """Save a step, completely or not at all, by a function; then remove steps that no rule keeps."""
         if self.encryption is not None and write is not write_checkpoint:
-            raise UnsupportedError("several processes cannot encrypt one step", expected="no `encrypt`")
+            raise UnsupportedError("several processes cannot encrypt a step together", expected="no `encrypt`")
         self.place.prepare(durable=self.durable)
         before = self.steps.survey()
         if self.place.sweep(before):
@@ -103,7 +103,7 @@ class StepWriter(msgspec.Struct, frozen=True):
     def _writes_delta(
         self, prepared: Prepared, record: StepRecord, options: Mapping[str, Any], older: list[SavedDirectory]
     ) -> bool:
-        """Save the step as a patch for the newest one, if that is asked for and worthwhile."""
+        """Save the step as a patch to the newest one, if that is wanted and saves space."""
         if not older or len(older[0].patch_files) >= self.deltas:
             return False
         return write_delta(self.place, older[0], prepared, record, options, durable=self.durable)

@@ -34,9 +34,10 @@ class CheckpointStore(SavedSteps):
     so an interrupted one never counts. Files whose tensors did not change since the previous step are hard links to
     its files, which are verified first; either step can be removed. Several processes may use one store.
 
-    In a bucket, the store copies such files instead, and they are not sent. Steps are found by a listing, which tells
-    the sizes of files; a load checks the bytes that it reads. Leftovers of dead processes go when they are a day old.
-    A file system without conditional writes issues an `UnguardedStoreWarning`: only one process may save there.
+    In a bucket, such files are copied within the bucket instead of being sent again. Steps are found by a listing,
+    which includes the sizes of files; a load checks the bytes that it reads. Leftovers of dead processes are removed
+    when they are a day old. If the file system has no conditional writes, an `UnguardedStoreWarning` is issued: only
+    one process at a time may save there.
 
     Old steps are removed only when a new one is complete. One rule is enough to keep a step: it is among the last
     ones, the best ones, or the multiples of a number. "Last" means saved last, whatever the numbers: if a run goes
@@ -62,15 +63,15 @@ class CheckpointStore(SavedSteps):
         durable: Whether saves wait until data is on the disk (fsync), so that even a power cut cannot lose it.
         align: Bytes at whose multiples tensors begin, if their size is one too; see `tensorkeep.save`. None: 8.
         order: Names or shell patterns whose tensors come first in each file, in this order; see `tensorkeep.save`.
-        deltas: Whether to save steps as patches for the step before, bit for bit: how many of them may follow a whole
-            one, or True for 20. Every step can still be removed or copied alone: its directory has the files of the
-            whole step too, as hard links. `tensorkeep` reads such steps; for other programs, convert one. A step
-            whose patch would take more than half of its bytes is saved whole, and so is one in which tensors share
-            parts of their memory.
+        deltas: Whether to save steps as patches to the previous step, bit for bit: True, or how many such steps may
+            follow a whole one (True means 20). Every step can still be removed or copied alone, since its directory
+            also has the files of the last whole step, as hard links. `tensorkeep` reads such steps; for other
+            programs, convert them. A step is saved whole if its patch would take more than half of its bytes, or if
+            tensors share parts of their memory.
         encrypt: The key to encrypt steps with, the path of a file with it, or an `Encryption`. Steps then share no
             files. Numbers, metrics and times of steps stay visible, so that listings and rules need no key. Steps
-            are read with this key only, and refused if they are not encrypted; without it, with a key from the
-            environment.
+            are read only with this key, and refused if they are not encrypted. Without `encrypt`, encrypted steps are
+            read with a key from the environment.
 
     Raises:
         UnsupportedError: If an argument is invalid, or `root` is the URL of a server that cannot be written to.
@@ -121,16 +122,18 @@ class CheckpointStore(SavedSteps):
                 "steps in a bucket are not saved as deltas: each would need a copy of the whole step before it",
                 path=self.root,
                 found=f"deltas={deltas}",
-                hint="Leave it out: files that did not change are not sent. For updates of the weights alone, see"
+                hint="Leave deltas out: files that did not change are not sent. To send only changed weights, see"
                 " tensorkeep.patches.Publisher",
             )
         if number and not self._SAVES_DELTAS:
             raise UnsupportedError(
-                "steps are saved as deltas only by one process", path=self.root, found=f"deltas={deltas}"
+                "only a single process can save steps as deltas", path=self.root, found=f"deltas={deltas}"
             )
         if not 0 <= number <= MAX_PATCHES:
             raise UnsupportedError(
-                "no such number of deltas", expected=f"True, False, or up to {MAX_PATCHES}", found=repr(deltas)
+                "the number of deltas is out of range",
+                expected=f"True, False, or up to {MAX_PATCHES}",
+                found=repr(deltas),
             )
         return number
 

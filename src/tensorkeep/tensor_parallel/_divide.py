@@ -81,7 +81,7 @@ def divide(
             f"{len(faults):,} of the tensors cannot be divided among {n_ranks} ranks",
             tensor=next(iter(faults)),
             found=listed(texts, 3),
-            hint="Take another number of ranks, pad these tensors before, or give them the style `replicate`",
+            hint="Choose another number of ranks, pad these tensors first, or give them the style `replicate`",
         )
     return found
 
@@ -99,7 +99,7 @@ def _refuse_broken_bytes(header: Header, division: Division) -> None:
     """Refuse boundaries inside a byte."""
     dtype = ALL_BY_NAME.get(header.dtype)
     if dtype is None:
-        raise SelectionError(f"its dtype {header.dtype} is not known")
+        raise SelectionError(f"its dtype {header.dtype} is unknown")
     inner = 1
     for extent in header.shape[division.dim + 1 :]:
         inner *= extent
@@ -122,7 +122,7 @@ def _division_of_part(
     if of_whole is None or n_ranks == 1:
         return None
     if tensor.layout not in _DIVIDED:
-        raise SelectionError(f"tensors stored as {tensor.layout} are not divided; dequantize them first")
+        raise SelectionError(f"tensors stored as {tensor.layout} cannot be divided; dequantize them first")
     dim = _dim_of_part(header.shape, tensor, role, of_whole)
     if dim is None:
         return None

@@ -82,7 +82,7 @@ def fill(
     `digest` is the one that it had when this was planned.
     """
     if (lazy.dtype, lazy.shape) != (wanted.dtype, wanted.shape) or digest not in {None, lazy.digest}:
-        raise SourceChangedError("the checkpoint was saved again while it was read", hint="Start again")
+        raise SourceChangedError("the checkpoint was saved again while it was being read", hint="Start again")
     hasher = new_hasher()
     parts = _parts(wanted.parts)
     done = 0
@@ -100,7 +100,7 @@ def fill(
             tensor=wanted.name,
             expected=f"{lazy.nbytes:,} bytes" if done != lazy.nbytes else f"BLAKE3 {(lazy.digest or b'').hex()}",
             found=f"{done:,}" if done != lazy.nbytes else f"BLAKE3 {whole.hex()}",
-            hint="Get the file again; `tensorkeep verify` names all that is damaged",
+            hint="Get the file again; `tensorkeep verify` lists all damage",
         )
     return Filled(wanted.name, whole, tuple(part.digest() for part in parts))
 
@@ -142,7 +142,7 @@ def _parts(to_fill: Sequence[PartToFill]) -> list[_Part]:
 def _divided(
     view: memoryview, at: int, wanted: TensorToFill, parts: Sequence[_Part]
 ) -> Iterator[tuple[_Part, memoryview]]:
-    """Give what each part gets of bytes that begin somewhere in a row: the rest of it, whole rows, a beginning."""
+    """Give each part its bytes of a run that begins anywhere in a row: the row's rest, whole rows, a row's start."""
     row = wanted.row_nbytes
     head = min(-at % row, len(view)) if row else 0
     n_whole = (len(view) - head) // row if row else 0
@@ -162,7 +162,7 @@ def _divided(
 
 
 def _of_row(view: memoryview, at: int, parts: Sequence[_Part]) -> Iterator[tuple[_Part, memoryview]]:
-    """Give what each part gets of bytes inside one row."""
+    """Give each part its bytes of a run inside one row."""
     for part in parts:
         for begin, end in part.spans:
             piece = view[max(begin - at, 0) : max(end - at, 0)]

@@ -22,13 +22,13 @@ def model_plan(path: str, shapes: Mapping[str, tuple[int, ...]]) -> RuleOf:
         division = division_by_library(config)
     except SourceMissingError:
         raise SourceMissingError(
-            "there is no config.json beside the checkpoint, so nothing says which model it is of",
+            "there is no config.json beside the checkpoint, so its model is unknown",
             path=config,
             hint=_HINT,
         ) from None
     if not division.tensors:
         raise UnsupportedError(
-            f"transformers has no plan for {division.model} to divide its tensors", path=config, hint=_HINT
+            f"transformers has no plan for dividing the tensors of {division.model}", path=config, hint=_HINT
         )
     names = _names_in(shapes, division)
     _refuse_missing(names, shapes, division, config)

@@ -73,7 +73,7 @@ def _refuse_many(styles: Mapping[str, str]) -> None:
     if n_wildcards > _MAX_PATTERNS:
         raise LimitError(
             "the plan has too many patterns",
-            expected=f"at most {_MAX_PATTERNS:,} with wildcards, and any number of names",
+            expected=f"at most {_MAX_PATTERNS:,} with wildcards, and any number of plain names",
             found=f"{n_wildcards:,}",
         )
 

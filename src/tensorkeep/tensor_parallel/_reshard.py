@@ -75,37 +75,38 @@ def reshard_for_ranks(
     progress: Progress | None = None,
     executor: Executor | None = None,
 ) -> RankDivision:
-    """Divide a checkpoint for tensor parallelism: one directory for each rank, which that rank reads alone.
+    """Divide a checkpoint for tensor parallelism: one directory for each rank, which reads only its own bytes.
 
     Each directory, such as `rank-00000-of-00008/`, is a checkpoint in the Hugging Face layout, with digests and the
-    small files of the model. All appear together, or none. The source is read once, and its bytes are compared with
+    small files of the model. Either all appear or none. The source is read once, and its bytes are checked against
     their digests on the way. Memory does not depend on the size of tensors.
 
     `directory` itself opens as the whole tensors again: `tensorkeep.open`, `verify`, `diff` with the source, and
     `reshard` back into one checkpoint, bit for bit.
 
-    Without a plan, the model's own is used: transformers builds the model of the `config.json` beside the checkpoint
-    on device meta, in a process of its own, and runs no code of others. Heads of keys and values that are fewer than
-    ranks are given to several. Parts of quantized tensors are divided with them: GPTQ, AWQ, compressed-tensors, NVFP4
-    and F8 with scales; others are refused by name.
+    Without a plan, the model's own is used: in a separate process, transformers builds the model that the
+    `config.json` beside the checkpoint describes, on the meta device and without running anybody else's code. If
+    there are fewer key and value heads than ranks, several ranks get the same head. The parts of quantized tensors
+    are divided together: GPTQ, AWQ, compressed-tensors, NVFP4 and F8 with scales. Others are refused by name.
 
     Args:
         source: A directory, an index or a single file, of any library, or a URL.
         directory: A directory on disk, created if its parent exists.
         n_ranks: How many ranks share each tensor.
-        plan: Shell pattern for names of tensors or modules to style: `"colwise"`, `"rowwise"`, `"packed_colwise"`
-            (two matrices in one), `"embedding_rowwise"`, `"experts"`, `"replicate"` and the others of transformers,
-            or `"model"` for what the model's own plan says. With `:heads=32`, attention heads stay whole, and with
-            `:kv_heads=8` they are repeated if they are fewer than ranks; `packed_colwise:heads=32,8,8` is for
-            queries, keys and values in one tensor. The first pattern that matches counts; tensors that none matches
-            are whole for every rank. Or the path of a TOML file with such a table, called `plan`.
+        plan: Dict from shell patterns, for names of tensors or modules, to styles: `"colwise"`, `"rowwise"`,
+            `"packed_colwise"` (two matrices in one), `"embedding_rowwise"`, `"experts"`, `"replicate"` and the others
+            of transformers, or `"model"` for what the model's own plan says. With `:heads=32`, attention heads stay
+            whole, and with `:kv_heads=8` they are repeated if there are fewer heads than ranks;
+            `packed_colwise:heads=32,8,8` is for queries, keys and values in one tensor. The first pattern that
+            matches counts; tensors that match none go whole to every rank. Or the path of a TOML file with a table
+            `plan`.
         max_shard_size: Bytes of tensors in one file of a rank: a number, or text such as `"5GB"`.
         variant: Which checkpoint of a source directory, such as `"fp16"`.
         overwrite: Whether to replace directories of ranks at the destination. Anything else there is refused.
         durable: Whether to wait until everything is on the disk (fsync).
         progress: Called with the bytes read so far and the total, by one thread at a time. An exception from it ends
             the work, and nothing changes.
-        executor: What reads and writes in place of threads of this process: any `concurrent.futures.Executor` whose
+        executor: Reads and writes instead of this process's threads: any `concurrent.futures.Executor` whose
             tasks can be pickled, such as a `ProcessPoolExecutor` or dask's `client.get_executor()`. All workers must
             see the source and the destination. This process commits.
 
@@ -116,7 +117,7 @@ def reshard_for_ranks(
         RefusedError: If tensors cannot be divided equally, a pattern matches nothing, or the model's plan divides
             tensors that the checkpoint lacks. The message names them.
         DestinationExistsError: If there is something at the destination, and `overwrite` is false.
-        SourceMissingError: If there is no checkpoint, no `config.json` for the model's plan, or no plan at its path.
+        SourceMissingError: If there is no checkpoint, no `config.json` for the model's plan, or no plan file.
         IntegrityError: If the checkpoint is not whole, or bytes are not those that were saved.
         FormatError: If the index, a header or the plan is malformed.
         DtypeError: If safetensors has no such dtype.
@@ -159,12 +160,14 @@ def reshard_for_ranks(
 
 def _check_arguments(target: str, n_ranks: int) -> None:
     if not isinstance(n_ranks, int) or isinstance(n_ranks, bool) or not 1 <= n_ranks <= _MAX_RANKS:
-        raise UnsupportedError("impossible number of ranks", expected=f"1 to {_MAX_RANKS:,}", found=repr(n_ranks))
+        raise UnsupportedError(
+            "the number of ranks is out of range", expected=f"1 to {_MAX_RANKS:,}", found=repr(n_ranks)
+        )
     if is_remote(target):
         raise UnsupportedError(
-            "directories of ranks are written to disk",
+            "directories of ranks can only be written to disk",
             path=target,
-            hint="Write them to a directory, and copy it to the bucket",
+            hint="Write them to a local directory, and copy that to the bucket",
         )
 
 
@@ -209,9 +212,9 @@ def _refuse_act_order(opened: Opened, quantized: Layouts, divisions: Mapping[str
         groups = np.asarray(opened[order].with_framework("numpy").load())
         if not np.array_equal(groups, np.arange(len(groups)) // tensor.block[-1]):
             raise RefusedError(
-                f"the columns of `{name}` use their scales in any order (act order), so they are not divided",
+                f"the columns of `{name}` use their scales in arbitrary order (act order), so they cannot be divided",
                 tensor=order,
-                hint="Divide a checkpoint without act order, or give this module the style `replicate`",
+                hint="Use a checkpoint without act order, or give this module the style `replicate`",
             )
 
 
@@ -244,10 +247,10 @@ def _refuse_existing(target: str, *, overwrite: bool) -> None:
     known = {RANK_SET, *(rank_directory(rank, n_ranks) for rank in range(n_ranks))}
     if others := [name for name in names if name not in known and not name.endswith(".sig")]:
         raise RefusedError(
-            "the destination has more than directories of ranks, and is replaced as a whole",
+            "the destination would be replaced as a whole, but contains more than directories of ranks",
             path=target,
             found=", ".join(others[:5]),
-            hint="Move these away, or choose another destination",
+            hint="Move the other files away, or choose another destination",
         )
 
 

@@ -81,8 +81,8 @@ def parse_rule(text: str) -> Rule:
     heads = tuple(map(int, found["heads"].split(",")))
     if rule.axis is None or (len(heads) > 1) != (rule.n_blocks > 1):
         raise UnsupportedError(
-            "these heads do not fit the style",
-            expected="one number for each block of a packed style, and one for others",
+            "the numbers of heads do not match the style",
+            expected="one number for each block of a packed style, otherwise a single number",
             found=repr(text),
         )
     return Rule(rule.axis, len(heads), heads, repeats=found["kind"] is not None)

@@ -18,7 +18,7 @@ _N_LAYERS: Final = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 
 
 def vocabulary_in_config(names: Selector | Iterable[Selector] | None = None) -> ConfigChange:
-    """Return a change that says how many tokens there are: `vocab_size`, wherever the configuration has it.
+    """Return a change that sets the number of tokens: `vocab_size`, wherever the configuration has it.
 
     Args:
         names: The tensors, as `resize_vocabulary` takes them.
@@ -32,7 +32,7 @@ def vocabulary_in_config(names: Selector | Iterable[Selector] | None = None) -> 
 
 
 def layers_in_config(dropped: Collection[int], stack: str | None = None) -> ConfigChange:
-    """Return a change that says how many layers there are, and leaves the others out of lists such as `layer_types`.
+    """Return a change that sets the number of layers, and removes dropped ones from lists such as `layer_types`.
 
     Args:
         dropped: The layers, as `drop_layers` takes them.

@@ -21,12 +21,12 @@ _MAX_SHOWN: Final = 10
 
 
 def drop_layers(tensors: LazyTensors, layers: Iterable[int], stack: str | None = None) -> TensorView:
-    """Return a view without some layers; those after them get their numbers.
+    """Return a view without some layers; the remaining ones are renumbered.
 
     Args:
         tensors: An open file, a checkpoint or a view.
         layers: The numbers of the layers to leave out, from 0.
-        stack: The name above the numbers, such as `"model.layers"`; may be None if there is only one.
+        stack: The name before the numbers, such as `"model.layers"`; may be None if there is only one stack.
 
     Raises:
         TensorNotFoundError: If there is no such stack or layer (also a KeyError).

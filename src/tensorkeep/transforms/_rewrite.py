@@ -29,7 +29,7 @@ def rewrite(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> bool:
-    """Write a checkpoint with other tensors, complete or not at all, as `reshard` does.
+    """Write a changed checkpoint, completely or not at all, as `reshard` does.
 
         pad = partial(resize_vocabulary, multiple_of=64)
         rewrite("model", "padded", pad, config=vocabulary_in_config())
@@ -53,8 +53,8 @@ def rewrite(
 
     Raises:
         DestinationExistsError: If there is a checkpoint at the destination, and `overwrite` is false.
-        FormatError: If `config.json` is no JSON object.
-        TensorkeepError: If `change` or `reshard` would raise it.
+        FormatError: If `config.json` is not a JSON object.
+        TensorkeepError: If `change` or `reshard` raises it.
     """
     is_alone = config is None or is_remote(os.fspath(directory))
     old = {} if is_alone else read_config(os.fspath(source), CONFIG_NAME)

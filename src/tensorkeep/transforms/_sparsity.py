@@ -33,12 +33,12 @@ def sparsify(
     zeros: float | None = None,
     names: Selector | Iterable[Selector] | None = None,
 ) -> TensorView:
-    """Return a view whose weights with the smallest magnitudes are zeros; the others stay, bit for bit.
+    """Return a view in which the weights with the smallest magnitudes are zeros; the others stay, bit for bit.
 
     Args:
         tensors: An open file, a checkpoint or a view.
-        keep: How many of how many neighbors in a row stay, such as `"2:4"`, which GPUs multiply faster. torch's
-            `WeightNormSparsifier` chooses the same.
+        keep: How many out of how many neighbors in a row stay, such as `"2:4"`, which GPUs multiply faster. torch's
+            `WeightNormSparsifier` chooses the same ones.
         zeros: The share of each tensor that becomes zeros, from 0 to 1, as torch's `l1_unstructured` does.
         names: Patterns or functions that choose the tensors; if None, all matrices of floating-point numbers whose
             names end in `.weight`, except embeddings and the head.
@@ -46,7 +46,7 @@ def sparsify(
     Raises:
         TensorNotFoundError: If no tensor is chosen (also a KeyError).
         RefusedError: If a row cannot be divided into groups, or a tensor is not floating point.
-        UnsupportedError: Unless one of `keep` and `zeros` is given, and in range.
+        UnsupportedError: Unless exactly one of `keep` and `zeros` is given, and it is in range.
     """
     prune, scope, group = _way(keep, zeros)
     chosen = [name for name, lazy in tensors.items() if _is_weight(lazy)]
@@ -66,7 +66,7 @@ def sparsify(
 def _way(keep: str | None, zeros: float | None) -> tuple[Callable[[Array], Array], Scope, int]:
     if (keep is None) == (zeros is None):
         raise UnsupportedError(
-            "how many weights stay is not clear", expected="either keep= (--keep) or zeros= (--zeros)"
+            "it is not clear how many weights to keep", expected="either keep= (--keep) or zeros= (--zeros)"
         )
     if zeros is not None:
         if not 0 <= zeros <= 1:

@@ -42,22 +42,22 @@ def resize_vocabulary(
     rows: NewRows = "zeros",
     names: Selector | Iterable[Selector] | None = None,
 ) -> TensorView:
-    """Return a view with more or fewer rows in the embeddings and the head of a vocabulary.
+    """Return a view whose embeddings and head have more or fewer rows.
 
     Other rows stay as they are, bit for bit. `rewrite` and the command also change `vocab_size` in `config.json`.
 
     Args:
         tensors: An open file, a checkpoint or a view.
-        size: The new number of tokens; None keeps it, except for `multiple_of`.
+        size: The new number of tokens; None keeps the old one, unless `multiple_of` rounds it up.
         multiple_of: Round the number up to a multiple of this, such as 64.
-        rows: What new rows are: `"zeros"`, or the `"mean"` of the rows that are there.
+        rows: What new rows contain: `"zeros"`, or the `"mean"` of the existing rows.
         names: Patterns or functions that choose the tensors; if None, usual names such as `embed_tokens.weight` and
             `lm_head.weight`. All must have the same number of rows.
 
     Raises:
         TensorNotFoundError: If there is no such tensor (also a KeyError).
         RefusedError: If their numbers of rows differ, or one is quantized.
-        UnsupportedError: If the size is out of range, or not given, or there is no such kind of rows.
+        UnsupportedError: If the size is missing or out of range, or there is no such kind of rows.
     """
     found = vocabulary_of(tensors, names)
     old = next(iter(found.values())).shape[0]
@@ -82,12 +82,12 @@ def vocabulary_of(tensors: LazyTensors, names: Selector | Iterable[Selector] | N
     for name, lazy in found.items():
         if not lazy.is_floating_point or not lazy.ndim or not lazy.shape[0]:
             raise RefusedError(
-                f"tensor `{name}` cannot get other rows",
+                f"the number of rows of tensor `{name}` cannot be changed",
                 path=tensors.path,
                 tensor=name,
                 expected="floating-point numbers, in at least one row",
                 found=f"{lazy.dtype} {list(lazy.shape)}",
-                hint="Dequantize it first, or choose others with names= (--names)",
+                hint="Dequantize it first, or choose other tensors with names= (--names)",
             )
     if len({lazy.shape[0] for lazy in found.values()}) > 1:
         raise RefusedError(

@@ -6,7 +6,7 @@
   others.
 - `_paths`: paths and URLs alike.
 - `_homes`: where the files of a directory may be, if some of them are links.
-- `_block_proof`: digests of blocks from the file beside the data.
+- `_block_proof`: block digests from the file beside the data.
 - `_handed_over`: a file as another process opens it.
 - `_planning`: what reading some ranges costs.
 - `_sums`: checksums of bytes in a source.

@@ -1,4 +1,4 @@
-"""Digests of blocks from the file beside the data, read where they are needed."""
+"""Block digests from the file beside the data, read where they are needed."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class BlockProof:
 
     def _refusal(self, found: str) -> IntegrityError:
         return IntegrityError(
-            "the digests of blocks are not those that were saved",
+            "the block digests are not those that were saved",
             path=self._path,
             expected=f"{self.shape.nbytes:,} bytes with root {self._root.hex()[:16]}…",
             found=found,

@@ -38,7 +38,7 @@ def signer_of(bundle: Bundle, identities: Sequence[Identity], name: str) -> str:
             continue
         if payload == bundle.payload:
             return one.identity
-    raise TrustError(f"the signature in `{name}` is by nobody whom the policy trusts", found=listed(faults, 3, "; "))
+    raise TrustError(f"the signature in `{name}` is not by anybody the policy trusts", found=listed(faults, 3, "; "))
 
 
 @cache

@@ -35,9 +35,9 @@ def place_of(path: str) -> str:
     if not remote.is_shown_whole:
         _refuse(url, "no user name in it")
     if not {".", ".."}.isdisjoint(steps.split("/")) or _is_hidden(steps):
-        _refuse(url, "neither `..`, backslashes, control characters nor characters that are encoded twice")
+        _refuse(url, "no `..`, backslashes, control characters or characters that are encoded twice")
     if "::" in _without_brackets(url):
-        _refuse(url, "one URL, and not one inside another")
+        _refuse(url, "one URL, not one inside another")
     return _plain(parts.scheme, parts.netloc, steps)
 
 
@@ -49,7 +49,7 @@ def _plain(scheme: str, host: str, path: str) -> str:
 
 
 def _refuse(url: str, expected: str) -> NoReturn:
-    raise TrustError("no policy can say where this URL leads", path=url, expected=expected, found=url)
+    raise TrustError("a policy cannot tell where this URL leads", path=url, expected=expected, found=url)
 
 
 def is_matched(place: str, pattern: str) -> bool:

@@ -14,7 +14,7 @@ A policy file is TOML:
     partial = false          # whether `verify` accepts that signed files are missing
     additions = false        # whether `verify` accepts files that nobody signed
 
-No policy is read from the directory of a checkpoint: who can change the one could change the other.
+No policy is read from a checkpoint's directory: anyone who can change the checkpoint could change the policy too.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _PICKLED: Final = frozenset({"pickles", "distributed"})
 
 
 class Identity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Somebody who signs without a key of their own.
+    """A person or workflow that signs without a key.
 
     Attributes:
-        identity: Such as an email address, or the URL of a workflow.
-        issuer: The URL of who vouches for it.
+        identity: The name in the certificate, such as an email address or the URL of a workflow.
+        issuer: The URL of the identity provider.
     """
 
     identity: str
@@ -80,8 +80,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         n_signers = len(set(self.keys)) + len(set(self.identities))
         if not 0 <= self.signatures <= n_signers:
             raise FormatError(
-                "a rule of the policy demands signatures that nobody can make",
-                expected="signatures = 0, or as many keys and identities",
+                "a rule of the policy demands more signatures than it names signers",
+                expected="signatures from 0 to the number of keys and identities",
                 found=f"{self.signatures} of {n_signers}",
             )
 
@@ -90,7 +90,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
         Args:
             name: Its name.
-            path: What is of this format.
+            path: The file or directory in this format.
 
         Raises:
             TrustError: If the rule does not allow it.
@@ -125,14 +125,14 @@ class Policy(msgspec.Struct, frozen=True):
         """Return a policy, or read one.
 
         Args:
-            value: A policy, the path of a policy (`.toml`), or the path of a public key, which must then have signed
-                everything.
+            value: A policy, the path of a policy file (`.toml`), or the path of a public key, which must then have
+                signed everything.
             checkpoint: The path or URL of what is to be trusted: no policy is read from its directory.
 
         Raises:
             TrustError: If the policy or a key that it names is in the directory of the checkpoint.
             SourceMissingError: If there is no such file.
-            FormatError: If it is neither.
+            FormatError: If it is neither a policy nor a public key.
             MissingDependencyError: If `cryptography` is not installed.
         """
         if isinstance(value, Policy):
@@ -154,7 +154,7 @@ class Policy(msgspec.Struct, frozen=True):
         for rule in self.rules:
             if any(is_matched(place, pattern) for pattern in rule.paths):
                 return rule
-        raise TrustError("no rule of the policy is about this place", path=path, found=place)
+        raise TrustError("no rule of the policy matches this path or URL", path=path, found=place)
 
 
 Trust = Policy | str | os.PathLike[str] | Literal[False]
@@ -173,9 +173,9 @@ def _refuse_inside(policy: str, checkpoint: str | None) -> None:
     is_below = os.path.join(folder, "").startswith(os.path.join(place, ""))
     if is_below if os.path.isdir(place) else folder == parent:
         raise TrustError(
-            "a policy or key is not read from the directory of the checkpoint",
+            "a policy or key is never read from the checkpoint's own directory",
             path=policy,
-            hint="Keep it elsewhere: who can change the checkpoint could change it, too",
+            hint="Keep it elsewhere: anyone who can change the checkpoint could change it too",
         )
 
 

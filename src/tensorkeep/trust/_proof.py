@@ -44,7 +44,7 @@ class Proof(msgspec.Struct, frozen=True):
         """
         if name not in self.files:
             raise TrustError(
-                f"`{name}` is not signed by anybody whom the policy trusts",
+                f"`{name}` is not signed by anybody the policy trusts",
                 path=self.root,
                 expected=listed(self.files, 5),
                 found=f"`{name}`",
@@ -80,10 +80,10 @@ class Proof(msgspec.Struct, frozen=True):
 
         Args:
             name: Its relative name.
-            source: Its bytes, on this machine: a server could give other ones the next time.
+            source: Its bytes, on this machine: a server could send different ones next time.
 
         Raises:
-            TrustError: If it is not, is on a server, or each tensor must have a digest of its own.
+            TrustError: If it is not, if it is on a server, or if the policy demands a digest for each tensor.
         """
         if self.needs_digests:
             raise TrustError(
@@ -102,7 +102,7 @@ class Proof(msgspec.Struct, frozen=True):
     def check_tensors(
         self, name: str, source: ByteSource, header_digest: bytes, *, is_sealed: bool, is_recorded: bool
     ) -> None:
-        """Refuse a safetensors file unless it is what was signed: by its header if that has digests, else whole.
+        """Refuse a safetensors file unless it is what was signed: its header if that has digests, else the whole.
 
         Args:
             name: Its relative name.

@@ -74,7 +74,7 @@ def prove(rule: Rule, path: str) -> Proof | None:
 
 
 def _that_count(rule: Rule, root: str, only: str | None, faults: list[str]) -> Iterator[_Signed]:
-    """Yield the signatures that somebody made whom the rule trusts; say of the others why they do not count."""
+    """Yield the signatures by signers that the rule trusts; record why the others do not count."""
     for name in _names(root, only):
         try:
             bundle = parse_bundle(read_signature(join(root, name)), name)
@@ -120,7 +120,7 @@ def _signer(rule: Rule, bundle: Bundle, name: str) -> str:
 
 
 def _refuse_contradictions(found: Iterable[_Signed], root: str) -> None:
-    """Refuse signatures that do not say the same of a file: one of them may be of an earlier save."""
+    """Refuse signatures that disagree about a file: one of them may be of an earlier save."""
     first: dict[str, tuple[SignedFile, str]] = {}
     for signed in found:
         for name, file in signed.statement.files.items():
@@ -135,7 +135,7 @@ def _refuse_contradictions(found: Iterable[_Signed], root: str) -> None:
 
 
 def _files_of(found: Iterable[_Signed], n_signers: int) -> dict[str, SignedFile]:
-    """Return what enough signers say of each file; a header counts only if as many signed that."""
+    """Return what enough signers say about each file; a header counts only if enough of them signed it too."""
     votes: dict[str, dict[SignedHeader | None, set[str]]] = {}
     files: dict[str, SignedFile] = {}
     for signed in found:

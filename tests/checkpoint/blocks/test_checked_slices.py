@@ -117,7 +117,7 @@ def test_forged_files_are_refused(copy: Path) -> None:
     for content in list(forged(copy, blocks.name)):
         blocks.write_bytes(content)
         with tensorkeep.open(copy, verify=True) as opened:
-            with pytest.raises(IntegrityError, match="digests of blocks are not those that were saved") as caught:
+            with pytest.raises(IntegrityError, match="block digests are not those that were saved") as caught:
                 [opened[name][::2] for name in opened.shards[shard.name]]
             assert caught.value.path == str(blocks)
             assert (opened["w1"].load() == STATE["w1"]).all()  # by its own digest
@@ -308,7 +308,7 @@ def test_a_fetch_brings_the_files_and_checks_them(server: FaultServer, saved: Pa
         with tensorkeep.open(server.url, verify=True) as opened:
             assert all((opened[name][3:5] == array[3:5]).all() for name, array in STATE.items())
         server.files[name] = whole[:-1] + bytes([whole[-1] ^ 1])
-        with pytest.raises(IntegrityError, match="digests of blocks"):
+        with pytest.raises(IntegrityError, match="block digests"):
             tensorkeep.fetch(server.url, tmp_path / "damaged")
     finally:
         server.files[name] = whole
@@ -334,5 +334,5 @@ def test_reshard_and_patches_compute_them_again(copy: Path, tmp_path: Path) -> N
 def test_the_command_adds_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tensorkeep.save_checkpoint(STATE, tmp_path, max_shard_size="5MB")
     assert main(["add-block-digests", str(tmp_path)]) == 0
-    assert "2 shards with digests of blocks" in capsys.readouterr().out
+    assert "2 shards with block digests" in capsys.readouterr().out
     assert len(digests_in(tmp_path)) == 2

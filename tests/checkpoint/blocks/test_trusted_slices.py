@@ -19,7 +19,7 @@ STATE = {f"w{number}": np.random.default_rng(number).normal(size=(600, 500)) for
 
 @pytest.fixture(scope="module")
 def signed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A signed checkpoint with digests of blocks, and the public key."""
+    """A signed checkpoint with block digests, and the public key."""
     folder = tmp_path_factory.mktemp("signed")
     key = tensorkeep.signing.PrivateKey.generate()
     (folder / "key.pub").write_bytes(key.public.pem())

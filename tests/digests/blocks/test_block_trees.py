@@ -1,4 +1,4 @@
-"""Trees over digests of blocks: written, read back, and broken."""
+"""Trees over block digests: written, read back, and broken."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ LARGE = Large()
 
 
 def read(file: bytes, shape: TreeShape, root: bytes) -> bytes:
-    """Read and check all digests of blocks."""
+    """Read and check all block digests."""
     if len(file) != shape.nbytes:
         raise TreeError("another length")
     parents = parents_of_pages(file[: shape.blocks_start] if len(shape.lengths) > 1 else file, shape, BINDING, root)

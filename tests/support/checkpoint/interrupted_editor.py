@@ -36,7 +36,7 @@ class Case(msgspec.Struct, frozen=True):
         rename: What becomes of names.
         entry: The file that is edited by its own path, or empty for the directory.
         is_summed: Whether SHA-256 are added instead.
-        gets_blocks: Whether digests of blocks are added instead.
+        gets_blocks: Whether block digests are added instead.
     """
 
     max_shard_size: int

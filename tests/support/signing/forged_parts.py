@@ -25,7 +25,7 @@ INDEX = "model.safetensors.index.json"
 
 
 def save_signed(directory: Path, key: PrivateKey, offset: int = 0) -> dict[str, np.ndarray]:
-    """Save and sign three shards with digests of blocks, each tensor of several blocks."""
+    """Save and sign three shards with block digests, each tensor of several blocks."""
     draw = np.random.default_rng(offset)
     state = {f"w{n}": draw.integers(0, 2**31, (40, 1024), np.int32) for n in range(6)}
     tensorkeep.save_checkpoint(state, directory, max_shard_size="400KB", block_digests=True, durable=False)

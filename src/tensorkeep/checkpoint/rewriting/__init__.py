@@ -8,7 +8,7 @@
 - `_edit`: names and metadata, changed without a copy of the data.
 - `_provenance`: what a rewritten checkpoint came from.
 - `_add_sha256`: the SHA-256 of every shard, written into the index.
-- `_add_block_digests`: the digests of blocks, written beside every shard.
+- `_add_block_digests`: the block digests, written beside every shard.
 """
 
 from tensorkeep.checkpoint.rewriting._add_block_digests import add_block_digests

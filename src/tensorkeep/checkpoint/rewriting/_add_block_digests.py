@@ -21,7 +21,7 @@ _MAX_THREADS: Final = 8
 def add_block_digests(
     path: str | os.PathLike[str], *, durable: bool = True, progress: Progress | None = None
 ) -> dict[str, str]:
-    """Write the digests of blocks of 64 KiB beside the shards, so that slices are checked without the rest.
+    """Write block digests beside the shards, so that slices can be checked without reading the rest.
 
     With them, `open(verify=True)` checks a slice by the blocks that it touches, remotely too. All tensors are read
     and compared with their own digests. The new files, a 2,000th of the size of the shards, and the index that has

@@ -81,7 +81,7 @@ def reshard(
     """Write a checkpoint with other shards, names or dtypes, complete or not at all, in constant memory.
 
     The kernel copies bytes from file to file, and digests come along; tensors without a digest get one on the way.
-    Digests of blocks are computed again if a source has them.
+    Block digests are computed again if a source has them.
     Tensors that are cast, split or assembled are first checked against the digests that they had.
 
     Args:

@@ -107,7 +107,7 @@ def fill_by(executor: Executor, destination: Destination, plan: SavePlan, option
     if not isinstance(destination, DirectoryDestination):
         raise UnsupportedError("workers write to a directory that all of them see", expected="a directory on disk")
     if options.encryption is not None or options.block_digests or options.reuse is not None:
-        raise UnsupportedError("workers copy tensors as they are", expected="no encryption, no digests of blocks")
+        raise UnsupportedError("workers copy tensors as they are", expected="no encryption, no block digests")
     reservation = destination.reserve()
     copied: list[TensorToCopy] = []
     made: dict[SourceToOpen, list[TensorToMake]] = {}

@@ -133,7 +133,7 @@ class DirectoryDestination:
             return head, blocks.tree
 
     def _blocks_root(self, file: str, tree: BlockTree | None) -> str | None:
-        """Write the file with the digests of blocks, and return its root."""
+        """Write the file with the block digests, and return its root."""
         if tree is None:
             return None
         with self._transaction.file(blocks_name(file), syncs=False) as sink:

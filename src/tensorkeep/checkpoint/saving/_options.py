@@ -48,7 +48,7 @@ class SaveOptions(msgspec.Struct, frozen=True, kw_only=True):
         Arrangement.of(self.align, self.order)
         if self.encryption is not None and self.block_digests:
             raise UnsupportedError(
-                "encrypted files have no digests of blocks: their blocks are authenticated as they are",
+                "encrypted files have no block digests: their blocks are authenticated as they are",
                 expected="block_digests=False",
             )
 

@@ -25,6 +25,6 @@ def digest_of_file(path: str) -> str:
 
 
 def root_of_file(path: str) -> str:
-    """Return the root of a file with digests of blocks, as 64 hexadecimal digits; zeros if it is damaged."""
+    """Return the root of a file with block digests, as 64 hexadecimal digits; zeros if it is damaged."""
     source = open_source(path, backend="pread")
     return sum_of(source, ByteRange(0, source.nbytes), TREE).hex()

@@ -83,7 +83,7 @@ GROUPS: Final[dict[str, list[Command]]] = {
 
 FAMILIES: Final = {
     "merge": "Compute one model from several, number by number.",
-    "transform": "Give the tensors of a model another form.",
+    "transform": "Change the form of a model's tensors.",
     "lora": "Add LoRA adapters to their base models, and extract them.",
 }
 """First word of names of two words, and what these commands do."""

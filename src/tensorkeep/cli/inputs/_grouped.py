@@ -78,7 +78,9 @@ class KeyMapping(OptionGroup, frozen=True, kw_only=True):
         if key_map is None:
             return arguments
         if arguments["rename"] is not None:
-            raise typer.BadParameter("the key map can have that name too: use one of both", param_hint="'--rename'")
+            raise typer.BadParameter(
+                "use either --keys or --rename: the key map can contain the new name", param_hint="'--rename'"
+            )
         return {**arguments, "rename": key_map.new_name}
 
     def change(self) -> Callable[[LazyTensors], LazyTensors] | None:
@@ -90,7 +92,7 @@ class KeyMapping(OptionGroup, frozen=True, kw_only=True):
         """Read the map in the direction that was asked for; None without one."""
         if self.keys is None:
             if self.keys_back:
-                raise typer.BadParameter("there is no key map: --keys names one", param_hint="'--keys-back'")
+                raise typer.BadParameter("needs a key map, given with --keys", param_hint="'--keys-back'")
             return None
         key_map: KeyMap = tensorkeep.transforms.KeyMap.read(self.keys)
         return key_map.inverse() if self.keys_back else key_map

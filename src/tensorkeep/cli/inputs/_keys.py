@@ -19,7 +19,8 @@ class KeyOptions(OptionGroup, frozen=True, kw_only=True):
     """Where the key of what is read is."""
 
     key_file: Annotated[
-        str | None, typer.Option("--key-file", metavar="FILE", help="The file with the key of what is encrypted.")
+        str | None,
+        typer.Option("--key-file", metavar="FILE", help="The file with the key, if the checkpoint is encrypted."),
     ] = None
     key_env: Annotated[
         str | None, typer.Option("--key-env", metavar="NAME", help="The environment variable with the key.")
@@ -45,7 +46,7 @@ class EncryptOptions(OptionGroup, frozen=True, kw_only=True):
     encrypt: Annotated[
         str | None,
         typer.Option(
-            "--encrypt", metavar="KEY", help="Encrypt with the key in this file, or of env:NAME or command:COMMAND."
+            "--encrypt", metavar="KEY", help="Encrypt with the key in this file, or from env:NAME or command:COMMAND."
         ),
     ] = None
     show_names: Annotated[
@@ -56,7 +57,7 @@ class EncryptOptions(OptionGroup, frozen=True, kw_only=True):
         """Read the key; None if nothing is to be encrypted."""
         if self.encrypt is None:
             if self.show_names:
-                raise typer.BadParameter("says what --encrypt leaves visible", param_hint="'--show-names'")
+                raise typer.BadParameter("needs --encrypt", param_hint="'--show-names'")
             return None
         return tensorkeep.Encryption(_key(self.encrypt), shows_names=self.show_names)
 

@@ -55,9 +55,7 @@ Engine = Annotated[
 
 TrustedBy = Annotated[
     str | None,
-    typer.Option(
-        "--trust", metavar="KEY", help="The public key, or the policy (.toml), that says whose signatures count."
-    ),
+    typer.Option("--trust", metavar="KEY", help="The public key or policy (.toml) that says whose signatures count."),
 ]
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document, for programs.")]
@@ -101,18 +99,16 @@ Stochastic = Annotated[
     typer.Option(
         "--stochastic",
         metavar="SEED",
-        help="Let --cast round at random, without bias; equal seeds give equal numbers.",
+        help="Round stochastically in --cast, without bias; equal seeds give equal numbers.",
     ),
 ]
 
 Keys = Annotated[
     str | None,
-    typer.Option(
-        "--keys", metavar="FILE", help="A key map (.toml) that says what tensors are called, joined or split."
-    ),
+    typer.Option("--keys", metavar="FILE", help="A key map (.toml) that renames, joins and splits tensors."),
 ]
 
-KeysBack = Annotated[bool, typer.Option("--keys-back", help="Use the key map from right to left.")]
+KeysBack = Annotated[bool, typer.Option("--keys-back", help="Apply the key map in reverse, from right to left.")]
 
 Dequantize = Annotated[
     str | None,
@@ -155,7 +151,7 @@ Sha256 = Annotated[
 ]
 
 Provenance = Annotated[
-    bool, typer.Option("--provenance", help="Write what it came from beside it, as an in-toto statement.")
+    bool, typer.Option("--provenance", help="Also record where the checkpoint came from, as an in-toto statement.")
 ]
 
 Force = Annotated[

@@ -84,7 +84,7 @@ def _inflated(coded: memoryview, nbytes: int) -> bytes:
     try:
         inflated: bytes = inflater.decompress(coded, nbytes + 1)
     except failure as error:
-        raise FormatError("a plane of differences cannot be inflated", found=str(error)) from None
+        raise FormatError("a plane of differences cannot be decompressed", found=str(error)) from None
     if len(inflated) != nbytes or not inflater.eof or inflater.unused_data:
-        raise FormatError("a plane of differences has another size", expected=f"{nbytes:,} bytes inflated")
+        raise FormatError("a plane of differences has the wrong size", expected=f"{nbytes:,} bytes inflated")
     return inflated

@@ -1,4 +1,4 @@
-"""What a patch says of itself, as JSON in the metadata of its file. Pure."""
+"""The description of a patch, as JSON in the metadata of its file. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Content(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What becomes of a tensor, and which tensors of the patch say how.
+    """How a tensor changes, and which tensors of the patch hold the change.
 
     Attributes:
         old: What it was; None if it is new.
@@ -95,12 +95,12 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     """What a patch leads from and to, and how each tensor changes.
 
     Attributes:
-        patch: Version of this text.
-        old: The checkpoint that it is for.
-        new: The checkpoint that it makes.
+        patch: Version of the description.
+        old: The checkpoint that the patch is for.
+        new: The checkpoint that the patch makes.
         tensors: Name to change, for tensors that change.
-        equal: Names of tensors that do not change, and equal one that does, as it was or becomes. A model in which
-            they are tied cannot follow.
+        equal: Names of tensors that do not change, but are equal to one that does, before or after the change. A
+            model in which they are tied to it cannot be patched.
     """
 
     patch: int = _VERSION
@@ -157,7 +157,7 @@ def digest_of_contents(contents: Mapping[str, Content]) -> str:
     """
     fault = next((name for name in contents if not name.isascii() and _is_no_text(name)), None)
     if fault is not None:
-        raise HeaderError("a tensor has a name that no file can hold", tensor=fault, found=repr(fault))
+        raise HeaderError("a tensor has a name that cannot be stored in a file", tensor=fault, found=repr(fault))
     lines = (
         msgspec.json.encode([name, content.dtype, content.shape, content.digest]) + b"\n"
         for name, content in sorted(contents.items(), key=lambda item: item[0].encode())

@@ -54,7 +54,7 @@ class Patch:
         """Return the differences of a tensor of so many words that stays."""
         old, new = change.old, change.new
         if old is None or new is None or (old.dtype, old.shape) != (new.dtype, new.shape) or change.delta is None:
-            raise self.fault(name, "differences between tensors of other dtypes or shapes")
+            raise self.fault(name, "differences between tensors of different dtypes or shapes")
         stored = self._stored(name, change.delta)
         if stored.dtype != "U8" or stored.ndim != 1:
             raise self.fault(name, f"differences stored as {stored.dtype} {list(stored.shape)}")
@@ -81,5 +81,5 @@ class Patch:
     def fault(self, name: str, found: str) -> FormatError:
         """Return the error for a patch that contradicts itself."""
         return FormatError(
-            f"the patch contradicts what it says of tensor `{name}`", path=self.path, tensor=name, found=found
+            f"the patch contradicts its own description of tensor `{name}`", path=self.path, tensor=name, found=found
         )

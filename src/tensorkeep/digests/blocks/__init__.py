@@ -1,4 +1,4 @@
-"""Digests of blocks of 64 KiB, and the tree above them: they prove a part of a file without the rest. Pure.
+"""Digests of 64 KiB blocks, and the tree above them: they prove a part of a file without the rest. Pure.
 
 The tree covers the data of one safetensors file. A file beside it holds all levels below the root, and the root is in
 the record that the index has of the file. docs/format.md specifies both.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class BlockHasher:
-    """The digests of blocks under way; `first` is the number of the first one."""
+    """The block digests under way; `first` is the number of the first one."""
 
     def __init__(self, first: int = 0) -> None:
         self._made = bytearray()
@@ -70,4 +70,4 @@ class _TreeHasher:
 
 
 TREE: Final = Algorithm("root", lambda _: _TreeHasher())
-"""The root of a file of digests of blocks; empty if the file is not consistent in itself."""
+"""The root of a file of block digests; empty if the file is not consistent in itself."""

@@ -5,7 +5,7 @@
     [48, 80)   BLAKE3 of the digests of all tensors, one after another
     [80, end)  the levels, the highest first; the last one has the digest of each block
 
-Everything before the digests of blocks is read and checked at once. They themselves are checked in pages, the
+Everything before the block digests is read and checked at once. They themselves are checked in pages, the
 children of one node.
 """
 
@@ -24,7 +24,7 @@ from tensorkeep.digests.blocks._hashes import BLOCK_NBYTES, TAG, node_digest, ro
 from tensorkeep.digests.blocks._shape import FAN_OUT, TreeShape
 
 PAGE_LENGTH: Final = FAN_OUT
-"""Digests of blocks that are checked together."""
+"""Block digests that are checked together."""
 
 _VERSION: Final = 1
 _NO_ROOT: Final = bytes(DIGEST_NBYTES)
@@ -62,13 +62,13 @@ def tree_of(digests: bytes, data_nbytes: int, binding: bytes) -> BlockTree:
 
 
 def parents_of_pages(top: bytes, shape: TreeShape, binding: bytes, root: bytes) -> bytes | None:
-    """Check the beginning of a file, up to the digests of blocks; return the digest of each page of these.
+    """Check the beginning of a file, up to the block digests; return the digest of each page of these.
 
-    Of a tree with one level, `top` is the whole file, and the result None: all digests of blocks are checked.
+    Of a tree with one level, `top` is the whole file, and the result None: all block digests are checked.
     """
     head = _head(shape.data_nbytes, binding)
     if top[: len(head)] != head:
-        raise TreeError("the digests of blocks of another file, or of another version of it")
+        raise TreeError("the block digests are of another file, or of another version of it")
     levels: list[bytes] = []
     start = len(head)
     for length in reversed(shape.lengths[1:] or shape.lengths):
@@ -85,7 +85,7 @@ def parents_of_pages(top: bytes, shape: TreeShape, binding: bytes, root: bytes) 
 def check_page(page: Buffer, number: int, parents: bytes) -> None:
     """Check the digests of the blocks under one node."""
     if node_digest(page, 1, number) != parents[number * DIGEST_NBYTES : (number + 1) * DIGEST_NBYTES]:
-        raise TreeError(f"damage in the digests of blocks from {number * FAN_OUT:,} on")
+        raise TreeError(f"damage in the block digests from {number * FAN_OUT:,} on")
 
 
 def root_of(file: bytes) -> bytes:

@@ -12,7 +12,7 @@
 - `_strays`: files beside a checkpoint that look like parts of it but are not.
 - `_consistent_read`: reads a checkpoint that a save may replace during the read.
 - `_checkpoint`: `Checkpoint`, the tensors of all shards as one mapping, and what it has in common with others.
-- `_blocks`: the file with the digests of blocks.
+- `_blocks`: the file with the block digests.
 - `_digests`: tensor digests and the SHA-256 of shards, as checks.
 - `_verify`: the checks of files, even if they are too damaged to open.
 - `_kind`: the record of this kind.

@@ -27,7 +27,7 @@ class BlocksFile(msgspec.Struct, frozen=True):
     root: bytes
 
     def proof(self, data_start: int, data_nbytes: int, seal: Seal) -> BlockProof:
-        """Return the digests of blocks, which are read when they are needed."""
+        """Return the block digests, which are read when they are needed."""
         return BlockProof(
             self.path, data_start, data_nbytes, binding=digest_of(b64decode(seal.tensors)), root=self.root
         )

@@ -217,7 +217,7 @@ class TensorFile(SavedTensors[ArrayT]):
         return TensorFile(self._header, reader, self._seal, self._head_digest, self._blocks, self._encrypted)
 
     def _block_proof(self, seal: Seal) -> BlockProof | None:
-        """Return the digests of blocks, which are read when they are needed."""
+        """Return the block digests, which are read when they are needed."""
         if self._blocks is None or not self._header.data_nbytes:
             return None
         return self._blocks.proof(self.data_start, self.nbytes, seal)

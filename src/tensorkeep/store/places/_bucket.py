@@ -4,9 +4,10 @@ A step is in a directory of its own, `run/step-00000500/`: shards under names th
 
 - A save commits by one conditional write of the index (`checkpoint/saving/_store_destination`). Steps share no
   objects: what did not change is copied by the store, so that a step can be removed without a look at the others.
-- A removal begins with one conditional write, which replaces the very index that was looked at by a note of what
-  goes. So the step is gone at once, and one that was saved again meanwhile stays. Then what the note lists goes, and
-  the note last; until then, a save of the same step waits. Only the process that wrote the note removes it.
+- A removal begins with one conditional write, which replaces the very index that was looked at with a note that
+  lists the files to delete. So the step is gone at once, and one that was saved again meanwhile stays. Then the
+  listed files are deleted, and the note last; until then, a save of the same step waits. Only the note's writer
+  removes it.
 - One listing of the whole run says which steps there are, and whether their files have the sizes that the index says.
 """
 
@@ -46,7 +47,7 @@ _ATTEMPTS: Final = 10
 
 
 class UnguardedStoreWarning(UserWarning):
-    """A store has no conditional writes, so that one process at a time may save to a run."""
+    """A store has no conditional writes, so only one process at a time may save to a run."""
 
 
 class BucketPlace:
@@ -88,7 +89,7 @@ class BucketPlace:
             raise SourceMissingError("there is no store", path=self._root, found="no objects")
 
     def prepare(self, *, durable: bool) -> None:  # noqa: ARG002 - what a bucket has taken is kept
-        """Say what a store without conditional writes cannot promise; there is no directory to make."""
+        """Warn of what a store without conditional writes cannot promise; there is no directory to create."""
         if self._is_asked:
             return
         known = self.read_note(RULES_NAME, MAX_RULES_NBYTES)
@@ -131,7 +132,7 @@ class BucketPlace:
 
     def _found(self, step: int, seen: ListedStep, text: bytes) -> Step:
         if parse_removed(text) is not None:
-            return self._with_problem(step, "incomplete", "it is being removed, or that was interrupted")
+            return self._with_problem(step, "incomplete", "it is being removed, or a removal was interrupted")
         path = self.path_of(step)
         try:
             index = parse_index(text, path.joined(INDEX))

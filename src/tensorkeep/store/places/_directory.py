@@ -170,7 +170,7 @@ class DirectoryPlace:
         """Rename a step, then delete it."""
         path = self.path_of(step)
         if not os.path.isdir(path):
-            raise SourceMissingError("no such step", path=path, found="nothing, or no longer")
+            raise SourceMissingError("no such step", path=path, found="nothing, or it was just removed")
         with (
             transaction(path, BASE_NAME, durable=False, patience_s=0),  # its lock keeps out a save of the step
             as_transport_error("could not remove the step", path),

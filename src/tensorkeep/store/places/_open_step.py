@@ -33,7 +33,7 @@ def open_step(
     except (IntegrityError, SourceMissingError):
         if holds(path):
             raise
-        raise SourceMissingError("no such step", path=path, found="nothing, or no longer") from None
+        raise SourceMissingError("no such step", path=path, found="nothing, or it was just removed") from None
     directory = as_saved_directory(opened)
     if directory is not None and record_of(directory, step) is not None:
         return directory
@@ -48,7 +48,7 @@ def record_of(opened: SavedDirectory, step: int) -> StepRecord | None:
 
 
 def foreign(path: str) -> ForeignStepError:
-    """Return the error for a checkpoint that is no step of the store."""
+    """Return the error for a checkpoint that is not a step of the store."""
     return ForeignStepError(
         "not a step of this store",
         path=path,

@@ -5,7 +5,7 @@
 - `_placeholder`: `PlaceholderTensor`, a tensor whose elements are elsewhere.
 - `_prepare`: a state as tensors by name and one text for everything else.
 - `_digest_stream`: digests computed by another thread while the bytes are written.
-- `_block_stream`: digests of blocks, by another thread too.
+- `_block_stream`: block digests, by another thread too.
 - `_file_body`: all bytes of one file, with digests.
 - `_save`: `save`, and tensors as bytes.
 """

@@ -107,7 +107,7 @@ def joined(
 def tiled(
     name: str, rows: Sequence[Sequence[LazyTensor]], dim: int = 0, *, is_stacked: bool = False, path: str
 ) -> LazyTensor:
-    """Return tensors as one: in a row behind each other along a dimension, and the rows, if several, stacked."""
+    """Return tensors as one: concatenated along a dimension in each row, and the rows, if several, stacked."""
     first = rows[0][0]
     every = [lazy for row in rows for lazy in row]
     if not is_stacked and len(every) == 1:
@@ -115,7 +115,7 @@ def tiled(
     if len(rows[0]) > 1 and not 0 <= dim < first.ndim:
         raise _refused(name, f"they have no dimension {dim}", every)
     if any({(one.dtype, _around(one, dim)) for one in row} != {(first.dtype, _around(first, dim))} for row in rows):
-        raise _refused(name, "their shapes or dtypes do not fit", every)
+        raise _refused(name, "their shapes or dtypes do not match", every)
     if len({tuple(one.shape for one in row) for row in rows}) > 1:
         raise _refused(name, "their shapes differ", every)
     placed: list[tuple[Region, LazyTensor]] = []

@@ -26,12 +26,12 @@ def stack_experts(tensors: LazyTensors, layout: str | KeyMap | None = None) -> T
 
     Args:
         tensors: An open file, a checkpoint or a view.
-        layout: `"qwen"` (also DeepSeek, GLM, OLMoE), `"mixtral"`, or a key map; None finds out from the names.
+        layout: `"qwen"` (also DeepSeek, GLM, OLMoE), `"mixtral"`, or a key map; None infers it from the names.
 
     Raises:
         TensorNotFoundError: If there are no experts with names of the layout (also a KeyError).
-        RefusedError: If an expert of a layer is missing, or its shape differs; if there are more tensors of experts,
-            such as scales, which the layout does not name. The message lists them.
+        RefusedError: If an expert of a layer is missing, if its shape differs, or if experts have other tensors, such
+            as scales, that the layout does not name. The message lists them.
         UnsupportedError: If there is no such layout.
     """
     key_map = _map_of(layout) if layout is not None else _found(tensors)
@@ -39,7 +39,7 @@ def stack_experts(tensors: LazyTensors, layout: str | KeyMap | None = None) -> T
     left = [name for name in stacked if _is_of_one_expert(name)]
     if left:
         raise RefusedError(
-            f"{counted(len(left), 'tensor')} of experts would stay single",
+            f"{counted(len(left), 'tensor')} of experts would not be stacked",
             path=tensors.path,
             found=listed((f"`{name}`" for name in left), 10),
             hint="Dequantize scales and blocks first; a key map can name other tensors",
@@ -48,7 +48,7 @@ def stack_experts(tensors: LazyTensors, layout: str | KeyMap | None = None) -> T
 
 
 def split_experts(tensors: LazyTensors, layout: str | KeyMap) -> TensorView:
-    """Return a view with stacked experts as one tensor for each: the way back of `stack_experts`.
+    """Return a view with one tensor for each stacked expert: the reverse of `stack_experts`.
 
     Args:
         tensors: An open file, a checkpoint or a view.
@@ -77,7 +77,7 @@ def _found(tensors: LazyTensors) -> KeyMap:
             "there are no experts with known names",
             path=tensors.path,
             expected="names such as `….mlp.experts.0.gate_proj.weight` or `….block_sparse_moe.experts.0.w1.weight`",
-            hint="A key map can name others; stacked ones are split by `split_experts`",
+            hint="A key map can name others; `split_experts` splits stacked ones",
         )
     return fitting[0]
 

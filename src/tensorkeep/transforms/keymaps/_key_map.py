@@ -51,7 +51,7 @@ class KeyMapReport(msgspec.Struct, frozen=True):
 
 
 class KeyMap(msgspec.Struct, frozen=True):
-    """Rules that turn names of one library into names of another, with what is joined, split or transposed.
+    """Rules that turn one library's tensor names into another's, and join, split or transpose the tensors.
 
         key_map = KeyMap.read("original-to-hf.toml")
         with tensorkeep.open("consolidated.00.pth") as file:
@@ -59,7 +59,7 @@ class KeyMap(msgspec.Struct, frozen=True):
 
     Attributes:
         rules: The rules.
-        others: What becomes of tensors that no rule matches.
+        others: What happens to tensors that no rule matches.
         about: What the map is for.
     """
 
@@ -72,7 +72,7 @@ class KeyMap(msgspec.Struct, frozen=True):
         """Read a map from a TOML file.
 
         Raises:
-            FormatError: If it is no key map.
+            FormatError: If it is not a key map.
             LimitError: If it is larger than 1 MiB.
             TransportError: If it cannot be read.
         """
@@ -92,7 +92,7 @@ class KeyMap(msgspec.Struct, frozen=True):
         """Read a map from the text of a TOML file.
 
         Raises:
-            FormatError: If it is no key map.
+            FormatError: If it is not a key map.
         """
         try:
             given = tomllib.loads(text)
@@ -111,7 +111,7 @@ class KeyMap(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, rules=tuple(rule.inverse() for rule in self.rules))
 
     def apply(self, tensors: LazyTensors) -> TensorView:
-        """Return a view with the names and forms on the right; nothing is read.
+        """Return a view with the names and forms on the right, without reading anything.
 
         Args:
             tensors: An open file, a checkpoint or a view with the names on the left.
@@ -132,14 +132,14 @@ class KeyMap(msgspec.Struct, frozen=True):
                 "no rule of the key map matches any name",
                 path=tensors.path,
                 expected=listed(repr(pattern.text) for rule in self.rules for pattern in rule.left),
-                hint="The map has two directions: `inverse()` (--keys-back) gives the other",
+                hint="To apply the map in the other direction, use `inverse()` (--keys-back)",
             )
         if plan.others and self.others == "refuse":
             raise RefusedError(
                 f"no rule of the key map matches {counted(len(plan.others), 'tensor')}",
                 path=tensors.path,
                 found=listed((f"`{name}`" for name in plan.others), 10),
-                hint='others = "keep" or "drop" in the map says what becomes of them',
+                hint='Add rules, or others = "keep" or "drop" to the map',
             )
         group_of = {name: group for group in plan.groups.values() for name in group.names}
         kept = set(plan.others if self.others == "keep" else ())
@@ -150,7 +150,7 @@ class KeyMap(msgspec.Struct, frozen=True):
         return any(rule.match(name) is not None for name in names for rule in self.rules)
 
     def new_name(self, name: str) -> str:
-        """Return the name on the right, of a map that only renames: `tensors.rename(key_map.new_name)`.
+        """Return the name on the right, if the map only renames: `tensors.rename(key_map.new_name)`.
 
         Raises:
             RefusedError: If the name has no rule, or two, or the map does more than rename.
@@ -158,7 +158,7 @@ class KeyMap(msgspec.Struct, frozen=True):
         if any(rule.computes for rule in self.rules):
             raise RefusedError(
                 "this key map joins, splits or changes tensors",
-                hint="`apply` (tensorkeep reshard --keys) does all of it",
+                hint="Use `apply` (tensorkeep reshard --keys)",
             )
         groups, others = grouped(self.rules, [name])
         for number, values in groups:
@@ -168,11 +168,11 @@ class KeyMap(msgspec.Struct, frozen=True):
         raise RefusedError(f"`{name}` has no rule in the key map", tensor=name)
 
     def compare(self, left: Iterable[str], right: Iterable[str]) -> KeyMapReport:
-        """Say which names on either side have no rule, or no counterpart on the other side.
+        """Report which names on either side have no rule, or no counterpart on the other side.
 
         Args:
             left: The names on the left, such as an open checkpoint.
-            right: The names on the right, such as those that a model expects.
+            right: The names on the right, such as the ones that a model expects.
         """
         left_groups, left_others = grouped(self.rules, left)
         right_groups, right_others = grouped(self.inverse().rules, right)
@@ -254,7 +254,7 @@ def _refuse_unknown(given: Mapping[str, Any], known: set[str], what: str) -> Non
     unknown = given.keys() - known
     if unknown:
         raise FormatError(
-            f"{what} has keys that mean nothing",
+            f"{what} has unknown keys",
             expected=listed(f"`{key}`" for key in sorted(known)),
             found=listed(f"`{key}`" for key in sorted(unknown)),
         )

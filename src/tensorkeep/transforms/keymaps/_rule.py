@@ -42,14 +42,14 @@ class Rule(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         self._check_sides()
         if self.heads is not None and (self.heads < 1 or self.order is not None):
-            raise self.wrong("`heads` is not a positive number, or is beside `order`")
+            raise self.wrong("`heads` is not a positive number, or is used with `order`")
         if self.along < 0:
             raise self.wrong("`along` is negative")
         if self.order is not None and sorted(self.order) != list(range(len(self.order))):
-            raise self.wrong("`order` does not have each dimension once, from 0")
+            raise self.wrong("`order` does not list each dimension once, from 0")
         parts = len(self.parts)
         if self.sizes is not None and (len(self.sizes) != parts or parts == 1 or min(self.sizes) < 1):
-            raise self.wrong("`sizes` does not have an extent for each of several parts")
+            raise self.wrong("`sizes` does not have a positive number for each of several parts")
 
     def _check_sides(self) -> None:
         if not self.left or not self.right or (len(self.left) > 1 and len(self.right) > 1):
@@ -59,7 +59,9 @@ class Rule(msgspec.Struct, frozen=True):
         whole = set(self.wholes[0].names)
         expected = whole if self.stack is None else whole | {self.stack}
         if self.stack in whole or any(set(pattern.names) != expected for pattern in self.parts):
-            raise self.wrong("both sides need the same placeholders, and one side the stacked one")
+            raise self.wrong(
+                "both sides need the same placeholders, except the stacked one, which belongs on one side only"
+            )
 
     @property
     def parts_side(self) -> Side:

@@ -67,7 +67,7 @@ def _changed(rule: Rule, lazy: LazyTensor) -> LazyTensor:
     """Return a tensor with its dimensions, or its rows, as they are on the right."""
     if rule.order is not None:
         if lazy.ndim != len(rule.order):
-            raise _refused(lazy, f"{len(rule.order)} dimensions, which `order` names")
+            raise _refused(lazy, f"{len(rule.order)} dimensions, as in `order`")
         return part_of(lazy, Region((0,) * lazy.ndim, lazy.shape), rule.order)
     if rule.heads is not None:
         if not lazy.ndim or lazy.shape[0] % (2 * rule.heads):

@@ -28,18 +28,18 @@ from tensorkeep.transforms.relabelling._scales import (
 def relabel(tensors: LazyTensors, to: Nvfp4Layout) -> TensorView:
     """Return a view of a checkpoint in NVFP4 with the names and scales of another library.
 
-    ModelOpt and compressed-tensors store the same blocks, and the scale of a whole tensor as each other's reciprocal.
+    ModelOpt and compressed-tensors store the same blocks, but one stores the reciprocal of the other's tensor scale.
     Blocks and their scales are copied; only scales of whole tensors and of inputs are read and computed. Where a
-    reciprocal would lose bits, metadata keeps them, so that the way back gives the same tensors bit for bit.
+    reciprocal loses bits, metadata keeps the original, so that relabelling back gives the same tensors, bit for bit.
 
     Args:
         tensors: An open file, a checkpoint or a view.
         to: `"compressed-tensors"` or `"modelopt"`.
 
     Raises:
-        TensorNotFoundError: If nothing is in the other layout (also a KeyError).
-        RefusedError: If tensors are quantized in other ways too, a scale has no reciprocal, a part is missing, or a
-            name is taken.
+        TensorNotFoundError: If no tensor is in the other layout (also a KeyError).
+        RefusedError: If there are tensors quantized in other ways, a scale has no reciprocal, a part is missing, or
+            two tensors would get the same name.
         UnsupportedError: If there is no such layout.
         TransportError: If scales cannot be read.
     """
@@ -81,7 +81,7 @@ def _checked(found: Layouts, tensors: LazyTensors, old: PartNames) -> dict[str, 
             tensor=finding.tensor,
             expected=finding.expected,
             found=finding.found,
-            hint="`tensorkeep check` lists everything that is wrong",
+            hint="`tensorkeep check` lists all problems",
         )
     others = [f"`{name}` ({each.layout})" for name, each in found.tensors.items() if each.layout != old.layout]
     if len(others) == len(found.tensors):
@@ -92,7 +92,7 @@ def _checked(found: Layouts, tensors: LazyTensors, old: PartNames) -> dict[str, 
         )
     if others:
         raise RefusedError(
-            "some tensors are quantized in other ways, which cannot be relabelled",
+            "some tensors are quantized in ways that cannot be relabelled",
             path=tensors.path,
             found=listed(others, 5),
         )

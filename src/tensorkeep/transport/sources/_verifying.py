@@ -139,7 +139,7 @@ class VerifyingSource:
             return
         try:
             self._read_blocks(checked, self._known.get(number) or self._blocks or self._learned(number), parts)
-        except SourceMissingError:  # the digests of blocks were not copied with the file
+        except SourceMissingError:  # the block digests were not copied with the file
             self._blocks = None
             self._read_blocks(checked, self._learned(number), parts)
 

@@ -44,7 +44,8 @@ def verify(
         typer.Option("--sample", metavar="SHARE", help="Only a random share of the bytes, such as 10%."),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Read no data: compare the index with what the Hub and Git LFS keep.")
+        bool,
+        typer.Option("--quick", help="Read no data: compare the SHA-256 in the index with the Hub's and Git LFS's."),
     ] = False,
     as_json: AsJson = False,
     sarif: AsSarif = False,
@@ -58,14 +59,14 @@ def verify(
     Bytes are compared with the digests or checksums that were saved with them; many libraries save none. The index
     and headers are always checked completely: whether all shards exist, have the right size and belong to one save.
     Without options, every tensor is checked, and every shard with a recorded SHA-256. Files without digests are
-    compared with the SHA-256 that the Hub keeps of them, and huggingface_hub of downloads.
+    compared with the SHA-256 that the Hub records for them, or huggingface_hub for downloads.
 
-    With --trust, a trusted signature must cover every file, and each file must be the one that was signed.
+    With --trust, a trusted signature must cover every file, and each file must be as it was signed.
 
     The exit status is 0 if everything is whole, 1 if anything is damaged, 2 if there is no answer: nothing is there,
     it is not a checkpoint or cannot be read, or it has no digests.
 
-    What is encrypted is checked as it is stored, or with its key as the tensors that are in it.
+    Encrypted checkpoints are checked as they are stored; with the key, their tensors are checked too.
     """
     keys = key.keys()
     share = None if sample is None else share_of(sample, "--sample")

@@ -48,7 +48,7 @@ def fetch(
     command is run again. Everything is verified before it replaces an older version of the same checkpoint, in one
     step. If another checkpoint is there, the command asks first.
 
-    With --trust, everything that is fetched must be what was signed. Signatures are fetched with the checkpoint.
+    With --trust, everything that is fetched must be as it was signed. Signatures are fetched with the checkpoint.
 
     Credentials come from the environment, such as AWS_ACCESS_KEY_ID or HF_TOKEN, or from the URL.
     """

@@ -28,20 +28,26 @@ def push(
     *,
     max_shard_size: Annotated[
         str | None,
-        typer.Option("--max-shard-size", metavar="SIZE", help="Send other shards than PATH has, such as 5GB."),
+        typer.Option(
+            "--max-shard-size",
+            metavar="SIZE",
+            help="Send the tensors in new shards of at most this size, such as 5GB.",
+        ),
     ] = None,
     split_large: SplitLarge = False,
     include: Annotated[
         list[str] | None,
-        typer.Option("--include", metavar="GLOB", help="Send these files of the directory too, such as '*.py'."),
+        typer.Option("--include", metavar="GLOB", help="Also send these files of the directory, such as '*.py'."),
     ] = None,
     message: Annotated[
-        str | None, typer.Option("--message", "-m", metavar="TEXT", help="The message of the commit.")
+        str | None, typer.Option("--message", "-m", metavar="TEXT", help="The commit message.")
     ] = None,
-    create: Annotated[bool, typer.Option("--create", help="Make the repository or branch if it is missing.")] = False,
+    create: Annotated[
+        bool, typer.Option("--create", help="Create the repository or branch if it is missing.")
+    ] = False,
     private: Annotated[
         bool | None,
-        typer.Option("--private/--public", help="Who sees a new repository.", show_default="as its owner set"),
+        typer.Option("--private/--public", help="Who can see a new repository.", show_default="as its owner set"),
     ] = None,
     verify: Annotated[
         bool, typer.Option("--verify/--no-verify", help="Check all bytes against their digests first.")
@@ -53,11 +59,12 @@ def push(
 ) -> None:
     """Publish a checkpoint on the Hub or in a bucket.
 
-    On the Hub, one commit has the new files and removes what only the old index names. In a bucket, one write shows
-    all of it. Files that are there already are not sent again, and others are left alone; a repository keeps the
-    README.md it has. With the tensors go configuration, tokenizer and license, but no code without --include.
+    On the Hub, a single commit adds the new files and removes those that only the old index names. In a bucket, a
+    single write replaces the index. Files that are there already are not sent again, and others are left alone; a
+    repository keeps its own README.md. Configuration, tokenizer and license are sent with the tensors, but code only
+    with --include.
 
-    Whenever this is stopped, readers have the old checkpoint; the same command sends the rest. If somebody else
+    If this is stopped, readers still have the old checkpoint, and the same command sends the rest. If somebody else
     changes the branch meanwhile, nothing is published. The token comes from HF_TOKEN or `hf auth login`.
     """
     publish = tensorkeep.push  # import everything before the clock starts

@@ -26,7 +26,7 @@ def keygen(
         typer.Option(
             "--kind",
             metavar="KIND",
-            help="ecdsa-p256, which every verifier knows, or ed25519; aes-256 encrypts.",
+            help="ecdsa-p256 (which every verifier knows) or ed25519 to sign; aes-256 to encrypt.",
         ),
     ] = "ecdsa-p256",
     encrypt: Annotated[bool, typer.Option("--encrypt", help="Protect the private key with a password.")] = False,
@@ -35,12 +35,12 @@ def keygen(
 ) -> None:
     """Make a key to sign checkpoints with, or to encrypt them.
 
-    The private key is readable only by you. The public key, release.pub beside release.pem, is what others
-    give to `--trust`. No existing file is replaced.
+    Only you can read the private key. The public key, release.pub beside release.pem, is what others pass to
+    `--trust`. No existing file is replaced.
 
     With a password from a file or the environment, or with --encrypt, the private key is encrypted.
 
-    With --kind aes-256, the one file is the key that encrypts and decrypts; it takes no password.
+    With --kind aes-256, a single key file encrypts and decrypts; it cannot have a password.
     """
     if kind == _AES:
         if encrypt or password_file is not None:

@@ -18,7 +18,7 @@ PasswordFile = Annotated[
     typer.Option(
         "--password-file",
         metavar="FILE",
-        help=f"File with the key's password; else {VARIABLE} is used, or you are asked.",
+        help=f"File with the key's password. By default, {VARIABLE} is used, or you are asked.",
     ),
 ]
 

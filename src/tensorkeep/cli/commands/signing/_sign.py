@@ -16,19 +16,23 @@ from tensorkeep.texts import counted
 def sign(
     path: Annotated[
         str,
-        typer.Argument(metavar="PATH", help="A directory, signed with all its files, or a file.", show_default=False),
+        typer.Argument(
+            metavar="PATH",
+            help="A directory, which is signed with all its files, or a single file.",
+            show_default=False,
+        ),
     ],
     *,
     key: Annotated[
         str | None, typer.Option("--key", metavar="FILE", help="The private key, as `tensorkeep keygen` writes it.")
     ] = None,
     keyless: Annotated[
-        bool, typer.Option("--keyless", help="Sign by your identity, through Sigstore; needs a network.")
+        bool, typer.Option("--keyless", help="Sign with your identity, through Sigstore; needs a network.")
     ] = False,
     password_file: PasswordFile = None,
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Where the signature goes; by default model.sig."),
+        typer.Option("--output", "-o", metavar="FILE", help="Where to write the signature; by default model.sig."),
     ] = None,
     links: Annotated[bool, typer.Option("--links", help="Follow symbolic links to files.")] = False,
     rehash: Annotated[
@@ -38,9 +42,9 @@ def sign(
 ) -> None:
     """Sign a checkpoint, so that others can check who published it.
 
-    The signature is a file beside what it signs, in the form of OpenSSF Model Signing: `model.sig` in a directory,
-    FILE.sig for a file. Signatures of other keys stay. Others check it with `tensorkeep verify PATH --trust KEY.pub`,
-    or with `model_signing verify key`.
+    The signature is a separate file in the format of OpenSSF Model Signing: `model.sig` in a directory, or FILE.sig
+    beside a file. Signatures by other keys are kept. Others check it with `tensorkeep verify PATH --trust KEY.pub` or
+    `model_signing verify key`.
     """
     if (key is None) == (not keyless):
         raise typer.BadParameter("give one of them", param_hint="'--key' or '--keyless'")
@@ -62,7 +66,7 @@ def sign(
 
 
 def _unlocked(key: str, password_file: str | None) -> tensorkeep.signing.PrivateKey:
-    """Read the key; ask for its password if it needs one that nothing else gives."""
+    """Read the key; ask for its password if it needs one and neither a file nor the environment has it."""
     password = known_password(password_file)
     if password is None and tensorkeep.signing.is_encrypted(key):
         password = asked_password()

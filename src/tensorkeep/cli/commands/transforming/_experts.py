@@ -25,7 +25,7 @@ def stack_experts(
 ) -> None:
     """Stack the experts of each layer, as transformers 5 holds them.
 
-    Bytes are copied as they are, and 'split-experts' is the way back. If an expert is missing, nothing is written.
+    Bytes are copied as they are; 'split-experts' does the reverse. If an expert is missing, nothing is written.
     """
     stack = partial(tensorkeep.transforms.stack_experts, layout=None if layout is None else _layout_of(layout))
     write_transformed(source, stack, saving)
@@ -37,7 +37,7 @@ def split_experts(
     layout: Annotated[str, typer.Option("--layout", metavar="NAME", help=_LAYOUT)],
     saving: Saving,
 ) -> None:
-    """Split stacked experts into one tensor for each."""
+    """Split stacked experts into one tensor per expert."""
     write_transformed(source, partial(tensorkeep.transforms.split_experts, layout=_layout_of(layout)), saving)
 
 

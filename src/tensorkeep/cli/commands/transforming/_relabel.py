@@ -23,8 +23,8 @@ def relabel(
 ) -> None:
     """Give a checkpoint in NVFP4 the names and scales of another library.
 
-    Blocks are copied as they are; only scales of whole tensors become their reciprocals. The way back gives the same
-    tensors, bit for bit. config.json describes the new layout.
+    Blocks are copied as they are; only the scales of whole tensors and of inputs are replaced by their reciprocals.
+    Relabelling back gives the same tensors, bit for bit. config.json is updated to the new layout.
     """
     layout = cast("Nvfp4Layout", to)
     change = partial(tensorkeep.transforms.relabel, to=layout)

@@ -14,7 +14,9 @@ from tensorkeep.cli.inputs import Rewritten, Saving, tensor_names
 
 _Chosen = Annotated[
     list[str] | None,
-    typer.Option("--names", metavar="GLOB", help="The tensors, by their full names.", autocompletion=tensor_names),
+    typer.Option(
+        "--names", metavar="GLOB", help="The tensors to change, by their full names.", autocompletion=tensor_names
+    ),
 ]
 
 
@@ -29,7 +31,7 @@ def vocabulary(
     names: _Chosen = None,
     saving: Saving,
 ) -> None:
-    """Change how many tokens the embeddings and the head have.
+    """Change the number of tokens of the embeddings and the head.
 
     Rows are added or cut at the end; the others stay as they are. `vocab_size` in config.json changes too.
     """
@@ -49,11 +51,13 @@ def drop_layers(
     layers: Annotated[str, typer.Option("--layers", metavar="N,N-N...", help="The layers to drop, such as 3,8-11.")],
     stack: Annotated[
         str | None,
-        typer.Option("--stack", metavar="NAME", help="The name above their numbers, if not the only one."),
+        typer.Option(
+            "--stack", metavar="NAME", help="The name before the numbers, if there are several stacks of layers."
+        ),
     ] = None,
     saving: Saving,
 ) -> None:
-    """Leave out layers, and number the others again.
+    """Leave out layers, and renumber the others.
 
     The number of layers in config.json changes too.
     """
@@ -76,7 +80,7 @@ def sparsify(
 ) -> None:
     """Set the smallest weights to zero.
 
-    Without --names, in all matrices except embeddings and the head. The others stay as they are.
+    Without --names, this applies to all matrices except embeddings and the head. Other tensors stay as they are.
     """
     write_transformed(source, partial(tensorkeep.transforms.sparsify, keep=keep, zeros=zeros, names=names), saving)
 

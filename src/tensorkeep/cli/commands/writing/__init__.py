@@ -5,7 +5,7 @@
 - `_reshard`: a checkpoint in other shards.
 - `_join`: several checkpoints in one.
 - `_edit`: metadata and names, in place.
-- `_add_block_digests`: digests of blocks, beside the shards.
+- `_add_block_digests`: block digests, beside the shards.
 - `_patch`: what turns one checkpoint into another.
 """
 

@@ -73,16 +73,16 @@ def reshard(
     Options apply in this order: --select, --drop, --rename, --strip-prefix, --keys, --cast. The first three can be
     repeated.
 
-    With --tp, each rank of a server gets a directory that it reads alone. Styles of --plan, which can be repeated,
-    are colwise, rowwise, packed_colwise, embedding_rowwise, experts, replicate and model; the first pattern that
-    matches counts. Resharding the new directory puts the whole tensors together again.
+    With --tp, each rank of a server gets a directory of its own, and reads nothing else. --plan can be repeated; the
+    first pattern that matches counts. Its styles are colwise, rowwise, packed_colwise, embedding_rowwise, experts,
+    replicate and model. Resharding the new directory joins the whole tensors again.
     """
     if tp is not None or plan:
         others = (balance, split_large, keys.keys, cast, stochastic, files.sha256, files.order, files.output_variant)
         secrets = (key.keys(), encryption.encryption())
         if any((*others, *secrets, *names.arguments().values())) or files.align != ALIGNMENT_NBYTES:
             raise typer.BadParameter(
-                "of the other options, only --max-shard-size and --variant apply with --tp", param_hint="'--tp'"
+                "with --tp, only --max-shard-size and --variant of the other options apply", param_hint="'--tp'"
             )
         _reshard_for_ranks(source, directory, tp, plan, files.max_shard_size, variant, force=force, as_json=as_json)
         return
