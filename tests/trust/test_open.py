@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file, save_file
 
 import tensorkeep
@@ -326,3 +328,10 @@ def test_a_policy_in_the_environment_is_not_about_what_is_just_written(
     store = tensorkeep.CheckpointStore(tmp_path / "run")
     store.save(1, {"w": np.arange(3)})
     assert store.load()["w"].tolist() == [0, 1, 2]
+
+
+def test_a_view_without_a_policy_keeps_no_file(tmp_path: Path) -> None:
+    torch.save({"w": torch.ones(3)}, tmp_path / "w.pt")
+    with tensorkeep.open(tmp_path / "w.pt") as opened:  # which cannot be pickled
+        view = opened.select("w").rename({"w": "v"})
+        assert pickle.loads(pickle.dumps(view)).load()["v"].tolist() == [1, 1, 1]

@@ -180,6 +180,10 @@ class Opened(LazyTensors[ArrayT]):
         """
         return explain(self, framework, device)
 
+    @property
+    def _under_policy(self) -> LazyTensors | None:
+        return None if self.proof is None else self
+
     def companion(self, name: str, *, max_nbytes: int) -> bytes:
         """Return the content of a small file beside the checkpoint; see `LazyTensors.companion`."""
         try:

@@ -258,6 +258,11 @@ class LazyTensors(NamedTensors[ArrayT]):
         """Return the state without its tree, for tensors that are no longer parts of it."""
         return State(library=self.state.library) if self.state and self.state.library is not None else None
 
+    @property
+    def _under_policy(self) -> LazyTensors | None:
+        """The open files if only what was signed beside them may be read; views keep nothing else of their files."""
+        return None
+
     def _view(self, tensors: Mapping[str, LazyTensor[ArrayT]], state: State | None = None) -> TensorView[ArrayT]:
         metadata = self.metadata if self.has_metadata else None
         return TensorView(tensors, path=self.path, metadata=metadata, state=state, beside=self)
@@ -278,7 +283,7 @@ class TensorView(LazyTensors[ArrayT]):
         path: A name for the whole, for error messages.
         metadata: Free text by key; None for none at all.
         state: What to say of the nested state that the tensors are all parts of.
-        beside: The open files that know what is beside them; None looks at `path`.
+        beside: What the tensors are from: it knows whether only what was signed beside it may be read.
     """
 
     def __init__(
@@ -290,7 +295,7 @@ class TensorView(LazyTensors[ArrayT]):
         state: State | None = None,
         beside: LazyTensors | None = None,
     ) -> None:
-        self._beside = beside
+        self._beside = None if beside is None else beside._under_policy
         self._tensors = {name: lazy if lazy.name == name else lazy.renamed(name) for name, lazy in tensors.items()}
         self._path = path
         self._metadata = None if metadata is None else dict(metadata)
@@ -315,6 +320,10 @@ class TensorView(LazyTensors[ArrayT]):
     def metadata(self) -> dict[str, str]:
         """The metadata of the files: free text by key. A new dict, empty if there is none."""
         return dict(self._metadata or {})
+
+    @property
+    def _under_policy(self) -> LazyTensors | None:
+        return self._beside
 
     def companion(self, name: str, *, max_nbytes: int) -> bytes:
         """Return the content of a small file beside the checkpoint; see `LazyTensors.companion`."""
