@@ -44,6 +44,13 @@ def test_settings_of_numpy_change_nothing(merge: Callable[..., LazyTensors]) -> 
         merge(*models)["x"].load()
 
 
+@pytest.mark.parametrize("merge", MERGES.values(), ids=MERGES)
+def test_a_number_without_dimensions(merge: Callable[..., LazyTensors]) -> None:
+    merged = merge(*opened(1, 2))["x"].load()
+    assert merged.shape == ()
+    assert 1 <= merged <= 2 * 1.002
+
+
 FACTORS: list[Callable[[LazyTensors, LazyTensors], object]] = [
     lambda a, b: average(a, b, weights=[inf, 1]),
     lambda a, b: average(a, b, weights=[nan, 1]),

@@ -40,6 +40,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "plain": {"target_modules": ALL},
     "rslora": {"target_modules": ALL, "use_rslora": True},
     "patterns": {"target_modules": ALL, "rank_pattern": {"square": 2}, "alpha_pattern": {"square": 3, "pixels": 5}},
+    "a pattern with a dot": {"target_modules": ALL, "alpha_pattern": {"squ.re": 3}},
     "dora": {"target_modules": ["narrow", "square"], "use_dora": True},
     "biases": {"target_modules": ["narrow", "square"], "lora_bias": True},
     "both": {"target_modules": ["narrow", "square"], "lora_bias": True, "bias": "lora_only"},
@@ -92,6 +93,37 @@ def test_layers_of_gpt2_are_transposed(prefix: str, tmp_path: Path) -> None:
     assert sum(not torch.equal(expected[name.removeprefix(prefix)], weights[name]) for name in merged) == 6
     for name, lazy in merged.items():
         np.testing.assert_allclose(lazy.load(), expected[name.removeprefix(prefix)].numpy(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("fan_in_fan_out", [False, True])
+def test_transposed_layers_beside_others(fan_in_fan_out: bool, tmp_path: Path) -> None:
+    """peft saves the setting of the last layer, here the head, and the head's own weight; `attn.c_proj` is square."""
+    model = gpt2(tie_word_embeddings=False)
+    tensorkeep.save(model.state_dict(), tmp_path / "base.safetensors")
+    model = adapted(model, target_modules=["c_proj", "lm_head"], fan_in_fan_out=fan_in_fan_out)
+    model.save_pretrained(tmp_path / "adapter")
+
+    merged = add_lora(tensorkeep.open(tmp_path / "base.safetensors"), tensorkeep.open(tmp_path / "adapter"))
+
+    for name, expected in model.merge_and_unload().state_dict().items():
+        np.testing.assert_allclose(merged[name].load(), expected.numpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_square_layers_of_either_kind() -> None:
+    shapes = {
+        "turned.weight": (3, 5),
+        "turned.bias": (5,),
+        "other.weight": (5, 3),
+        "other.bias": (5,),
+        "x.weight": (4, 4),
+    }
+    base = tensorkeep.open(
+        tensorkeep.numpy.save({name: np.ones(shape, np.float32) for name, shape in shapes.items()})
+    )
+    adapter = {"x.lora_A.weight": np.ones((2, 4), np.float32), "x.lora_B.weight": np.ones((4, 2), np.float32)}
+
+    with pytest.raises(RefusedError, match=r"`x\.weight` is transposed"):
+        add_lora(base, tensorkeep.open(tensorkeep.numpy.save(adapter)), settings=SETTINGS)
 
 
 def test_halves_are_rounded_once(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def _trimmed_and_elected(
         total += np.where(is_elected, delta, 0)
         divisor += is_elected * base.dtype.type(weight)
     divisor[divisor == 0] = 1
-    merged_numbers: Numbers = base + total / divisor * scale
+    merged_numbers: Numbers = np.asarray(base + total / divisor * scale)  # NumPy gives a number for 0 dimensions
     merged_numbers[is_broken] = np.nan  # comparisons with NaN are false, which would hide it
     return merged_numbers
 

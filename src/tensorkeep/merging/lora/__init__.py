@@ -2,6 +2,7 @@
 
 - `_settings`: `adapter_config.json`, as it is read. Pure.
 - `_names`: which tensors of an adapter belong together, and what they change in the base model. Pure.
+- `_orientation`: which weights are transposed, as in GPT-2. Pure.
 - `_sums`: changed weights, computed in blocks of rows.
 - `_add`: `add_lora`.
 - `_factors`: two thin factors of a large matrix. Pure.

@@ -14,6 +14,7 @@ import msgspec
 from tensorkeep.errors import DtypeError, FormatError, RefusedError, UnsupportedError
 from tensorkeep.merging._computing import Numbers, computed_in_blocks
 from tensorkeep.merging.lora._names import Change, changes_of
+from tensorkeep.merging.lora._orientation import Orientations
 from tensorkeep.merging.lora._settings import LoraSettings, parse_settings
 from tensorkeep.merging.lora._sums import bias_plus, weight_plus_product
 from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView, computed_tensor
@@ -57,7 +58,8 @@ def add_lora(
     path, text = _text_of(settings, adapter)
     parsed = parse_settings(text, path)
     changes = changes_of(adapter, base, parsed, adapter.path)
-    changed = {name: _changed(name, change, base, adapter, parsed) for name, change in changes.items()}
+    turns = Orientations(base, parsed.fan_in_fan_out)
+    changed = {name: _changed(name, change, base, adapter, parsed, turns) for name, change in changes.items()}
     metadata = base.metadata if base.has_metadata else None
     state = base.state if changed.keys() <= base.keys() else None
     return TensorView({**base, **changed}, path=base.path, metadata=metadata, state=state)
@@ -81,15 +83,20 @@ def _text_of(settings: str | os.PathLike[str] | Mapping[str, Any] | None, adapte
 
 
 def _changed(
-    name: str, change: Change, base: LazyTensors, adapter: LazyTensors, settings: LoraSettings
+    name: str,
+    change: Change,
+    base: LazyTensors,
+    adapter: LazyTensors,
+    settings: LoraSettings,
+    turns: Orientations,
 ) -> LazyTensor:
     if change.bias is not None:
         return _with_bias(name, change, base, adapter, settings)
-    if change.whole is not None:
-        return _replaced(name, adapter[change.whole], base)
-    weight = base[name]
-    a, b = adapter[change.a or ""], adapter[change.b or ""]
-    is_turned = _is_turned(name, weight, a, b, prefers=change.is_embedding or settings.fan_in_fan_out)
+    weight = base[name] if change.whole is None else _replaced(name, adapter[change.whole], base)
+    if change.a is None:
+        return weight
+    a, b = adapter[change.a], adapter[change.b or ""]
+    is_turned = _is_turned(name, weight, a, b, None if change.is_embedding else turns)
     scale = settings.scale(change.layer, a.shape[0])
     left, right = (_turned(a), _turned(b)) if is_turned else (b, a)
     if change.magnitude is None:
@@ -159,13 +166,15 @@ def _second(_: Numbers, whole: Numbers) -> Numbers:
     return whole
 
 
-def _is_turned(name: str, weight: LazyTensor, a: LazyTensor, b: LazyTensor, *, prefers: bool) -> bool:
+def _is_turned(name: str, weight: LazyTensor, a: LazyTensor, b: LazyTensor, turns: Orientations | None) -> bool:
     """Say whether a weight is (inputs, outputs), as in embeddings and GPT-2; refuse factors that do not fit."""
     if min(a.ndim, b.ndim) >= 2 and a.shape[0] and a.shape[0] == b.shape[1] == prod(b.shape[1:]):
         fits = {False: (b.shape[0], *a.shape[1:]), True: (prod(a.shape[1:]), b.shape[0])}
-        for is_turned in (prefers, not prefers):
-            if fits[is_turned] == weight.shape:
-                return is_turned
+        found = [is_turned for is_turned, shape in fits.items() if shape == weight.shape]
+        if len(found) == 2:
+            return turns is None or turns.is_turned(name)
+        if found:
+            return found[0]
     raise _misfit(name, weight, a, b)
 
 

@@ -32,7 +32,7 @@ class Change(msgspec.Struct, kw_only=True):
         b: The factor with the columns of the rank, (outputs, rank).
         magnitude: The norms of DoRA.
         bias: What is added to a bias.
-        whole: What replaces the tensor.
+        whole: What replaces the tensor, before anything is added.
         is_embedding: Whether the layer is an embedding.
     """
 
@@ -99,7 +99,7 @@ class _Known:
 def _without_use(change: Change, settings: LoraSettings) -> list[str]:
     """Return what an adapter has of a change that lacks a part, or that something else takes the place of."""
     product = [part for part in (change.a, change.b, change.magnitude) if part is not None]
-    if change.whole is not None:
+    if change.whole is not None and ".base_layer." not in change.whole:
         return product
     n_parts = 3 if settings.use_dora and product else 2
     return product if product and (len(product) != n_parts or change.a is None or change.b is None) else []

@@ -17,7 +17,8 @@ _CHANGED_BASES = ("pissa", "olora", "corda", "lora_ga")
 """How `init_lora_weights` begins for adapters that were trained on a base whose weights peft changed first."""
 
 _LITERAL = re.compile(r"[\w.\-]+")
-"""A pattern that is a name. Others are regular expressions, which a file could make run forever."""
+"""A pattern that is a name, in which peft takes a dot for any character. Others are regular expressions, which a file
+could make run forever."""
 
 
 class LoraSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,9 +34,8 @@ class LoraSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def scale(self, layer: str, rank: int) -> float:
         """Return the factor of a layer's change."""
-        alpha = next(
-            (alpha for end, alpha in (self.alpha_pattern or {}).items() if ends_with(layer, end)), self.lora_alpha
-        )
+        patterns = (self.alpha_pattern or {}).items()
+        alpha = next((alpha for end, alpha in patterns if _matches(layer, end)), self.lora_alpha)
         return alpha / (sqrt(rank) if self.use_rslora else rank)
 
     def is_saved(self, name: str) -> bool:
@@ -47,6 +47,11 @@ class LoraSettings(msgspec.Struct, frozen=True, kw_only=True):
 def ends_with(name: str, end: str) -> bool:
     """Say whether a dotted name is another one, or ends with it."""
     return name == end or name.endswith(f".{end}")
+
+
+def _matches(layer: str, pattern: str) -> bool:
+    """Say whether a layer's name is what a pattern of `_LITERAL` describes, or ends with it."""
+    return re.fullmatch(rf"(?:.*\.)?{pattern}", layer, re.DOTALL) is not None
 
 
 def parse_settings(text: bytes, path: str) -> LoraSettings:
