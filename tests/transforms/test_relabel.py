@@ -131,10 +131,10 @@ def test_refused(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
 
 def test_what_is_already_so_and_no_such_layout(tmp_path: Path) -> None:
     with tensorkeep.open(modelopt(tmp_path / "opt")) as file:
-        with pytest.raises(TensorNotFoundError, match="no tensor is in the layout nvfp4-pack-quantized"):
+        with pytest.raises(TensorNotFoundError, match="no tensor is in NVFP4 as another library stores it"):
             relabel(file, "modelopt")
         with pytest.raises(RefusedError, match="no such layout"):
-            relabel(file, "gguf")  # type: ignore[arg-type]
+            relabel(file, "awq")  # type: ignore[arg-type]
 
 
 HOSTILE = [

@@ -12,7 +12,14 @@
 
 from tensorkeep.formats.gguf._emit import emit_header, padded
 from tensorkeep.formats.gguf._read import ALIGNMENT_KEY, DEFAULT_ALIGNMENT, MAGIC, GgufContents, parse_gguf
-from tensorkeep.formats.gguf._record import RECORD_KEY, GgufRecord, parse_texts, record_texts
+from tensorkeep.formats.gguf._record import (
+    RECORD_KEY,
+    GgufRecord,
+    emit_record,
+    parse_record,
+    parse_texts,
+    record_texts,
+)
 from tensorkeep.formats.gguf._shards import join_shards, n_shards, shard_names, stem_of_shard
 from tensorkeep.formats.gguf._tensors import TensorInfo
 from tensorkeep.formats.gguf._types import GGML_TYPES, GGML_TYPES_BY_NAME, RETIRED_TYPES, GgmlType, UnknownType
@@ -31,10 +38,12 @@ __all__ = [
     "TensorInfo",
     "UnknownType",
     "emit_header",
+    "emit_record",
     "join_shards",
     "n_shards",
     "padded",
     "parse_gguf",
+    "parse_record",
     "parse_texts",
     "record_texts",
     "shard_names",

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import struct
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
@@ -60,7 +61,7 @@ def record_texts(
     listed = {name: (place.dtype, place.shape) for name, place in tensors.items()}
     types = {key: "bytes" if isinstance(attributes[key], bytes) else type_ for key, type_ in types.items()}
     record = GgufRecord(version, is_big_endian, types, listed)
-    return texts | {RECORD_KEY: msgspec.json.encode(record).decode()}
+    return texts | emit_record(record)
 
 
 def _shortest(value: Any, type_: ValueType) -> Any:
@@ -80,23 +81,41 @@ def _shortest_number(number: float) -> float:
     return number
 
 
+def parse_record(texts: Mapping[str, str]) -> GgufRecord:
+    """Return the record in metadata, an empty one if there is none."""
+    with _refusing():
+        return msgspec.json.decode(texts.get(RECORD_KEY, "{}"), type=GgufRecord)
+
+
+def emit_record(record: GgufRecord) -> dict[str, str]:
+    """Return metadata that has a record."""
+    return {RECORD_KEY: msgspec.json.encode(record).decode()}
+
+
 def parse_texts(texts: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, ValueType], GgufRecord]:
     """Return the values in metadata, the types of those that the record knows, and the record."""
-    try:
-        record = msgspec.json.decode(texts.get(RECORD_KEY, "{}"), type=GgufRecord)
+    record = parse_record(texts)
+    with _refusing():
         in_order = [
             *(key for key in record.types if key in texts),
             *(key for key in texts if key not in record.types),
         ]
         typed = {key: record.types.get(key, "string") for key in in_order if key != RECORD_KEY}
         values = {key: _value(texts[key], type_) for key, type_ in typed.items()}
+    return values, {key: "string" if type_ == "bytes" else type_ for key, type_ in typed.items()}, record
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Refuse metadata that are something else."""
+    try:
+        yield
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise FormatError(
             f"the metadata are not what {RECORD_KEY} says of them",
             found=f"{error!r:.200}",
             hint=f"Without {RECORD_KEY}, all metadata are written as text",
         ) from None
-    return values, {key: "string" if type_ == "bytes" else type_ for key, type_ in typed.items()}, record
 
 
 def _value(text: str, type_: ValueType) -> Any:

@@ -1,7 +1,9 @@
-"""Quantized tensors under the names of another library: the same blocks, other names.
+"""Quantized tensors in the form of another library: the same blocks, other names and orders.
 
-- `_scales`: a scale and its reciprocal, and which originals a reciprocal loses. Pure.
+- `_scales`: scales in another layout, and which originals that loses. Pure.
 - `_names`: what NVFP4's parts are called in each layout. Pure.
+- `_ggml_blocks`: numbers and scales to ggml's blocks, and back. Pure.
+- `_parts`: the parts of a tensor, from any layout.
 - `_relabel`: `relabel`.
 - `_section`: what `config.json` says of it. Pure.
 """

@@ -15,11 +15,15 @@ _CACHE: Final = {"num_bits": 8, "type": "float", "symmetric": True, "strategy": 
 def nvfp4_in_config(to: Nvfp4Layout) -> ConfigChange:
     """Return a change that describes NVFP4 as another library does, and names the modules that are not quantized.
 
+    For GGUF, which describes tensors itself, `quantization_config` is removed.
+
     Args:
         to: The layout, as `relabel` takes it.
     """
 
     def changed(config: Config, _: LazyTensors, after: LazyTensors) -> Config:
+        if to == "gguf":
+            return {key: value for key, value in config.items() if key != "quantization_config"}
         section = config.get("quantization_config")
         has_cache = isinstance(section, dict) and bool(section.get("kv_cache_scheme") or _cache_of_modelopt(section))
         ending = NVFP4_LAYOUTS[to].endings

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 def relabel(
     source: Rewritten,
     *,
-    to: Annotated[str, typer.Option("--to", metavar="LIBRARY", help="compressed-tensors or modelopt.")],
+    to: Annotated[str, typer.Option("--to", metavar="LIBRARY", help="compressed-tensors, gguf or modelopt.")],
     saving: Saving,
 ) -> None:
-    """Give a checkpoint in NVFP4 the names and scales of another library.
+    """Give a checkpoint in NVFP4 the names, scales and blocks of another library.
 
-    Blocks are copied as they are; only the scales of whole tensors and of inputs are replaced by their reciprocals.
-    Relabelling back gives the same tensors, bit for bit. config.json is updated to the new layout.
+    Numbers and the scales of blocks stay the same; the scales of whole tensors and of inputs become their
+    reciprocals if the other library divides by them. Relabelling back gives the same tensors, bit for bit.
+    config.json is updated to the new layout. For llama.cpp, 'export' writes the result of '--to gguf' as a GGUF file.
     """
     layout = cast("Nvfp4Layout", to)
     change = partial(tensorkeep.transforms.relabel, to=layout)
