@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import os
-import re
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,23 +28,8 @@ from tensorkeep.signing import PrivateKey, PublicKey
 from tensorkeep.viewing import Viewer
 from tests.support.integrations.skorch.nets import Layers, X, Y
 from tests.support.integrations.transformers.tiny_trainers import gpt2, trainer
+from tests.support.public_functions import with_paths
 from tests.support.remote.s3_bucket import Bucket
-
-MODULES = (
-    "tensorkeep",
-    "tensorkeep.torch",
-    "tensorkeep.numpy",
-    "tensorkeep.jax",
-    "tensorkeep.patches",
-    "tensorkeep.signing",
-    "tensorkeep.trust",
-    "tensorkeep.server",
-    "tensorkeep.viewing",
-    *(
-        f"tensorkeep.integrations.{name}"
-        for name in ("accelerate", "distributed", "lightning", "orbax", "skorch", "transformers")
-    ),
-)
 
 ARRAYS = {"w": np.ones(4, np.float32)}
 TENSORS = {"w": torch.ones(4)}
@@ -229,11 +212,6 @@ REFUSED = {
 }
 """Those that need a local path."""
 
-RENAMED = {"checkpoint_id"}
-"""Parameters of torch's own interface, which are given to the constructor too."""
-
-_is_path = re.compile(r"PathLike|\b_Path\b|\bOpenable\b|\bLoadable\b|\bTarget\b").search
-
 
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[Bucket]:
@@ -248,39 +226,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     here.mkdir()
     monkeypatch.chdir(here)
     return here
-
-
-def with_paths() -> Iterator[str]:
-    """Yield the names of all public functions, classes and methods that take a path."""
-    seen: set[int] = set()
-    for module in MODULES:
-        face = importlib.import_module(module)
-        for name in getattr(face, "__all__", ()):
-            value = getattr(face, name)
-            is_ours = callable(value) and getattr(value, "__module__", "").startswith("tensorkeep")
-            if is_ours and id(value) not in seen:
-                seen.add(id(value))
-                short = f"{module}.{name}".removeprefix("tensorkeep.integrations.")
-                yield from (short + inner for inner in _taking(value))
-
-
-def _taking(value: Any) -> Iterator[str]:
-    if not inspect.isclass(value):
-        if _takes_path(value):
-            yield ""
-    elif not issubclass(value, (BaseException, tensorkeep.LazyTensor)):
-        if "__init__" in vars(value) and _takes_path(value.__init__):
-            yield ""
-        yield from (
-            f".{name}"
-            for name, method in vars(value).items()
-            if not name.startswith("_") and callable(method) and _takes_path(method)
-        )
-
-
-def _takes_path(function: Any) -> bool:
-    parameters = inspect.signature(function).parameters.values()
-    return any(each.name not in RENAMED and _is_path(str(each.annotation)) for each in parameters)
 
 
 def test_every_function_that_takes_a_path_is_called() -> None:

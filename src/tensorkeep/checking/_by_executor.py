@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from tensorkeep.checkpoint import open_checkpoint
+from tensorkeep.checkpoint import open_with
 from tensorkeep.errors import SourceChangedError
 from tensorkeep.executors import batches_for_tasks, run_in, task_nbytes
+from tensorkeep.kinds import OpenOptions
 from tensorkeep.measuring import TensorStatistics, statistics
 from tensorkeep.parallel import Progress, ProgressMeter
 from tensorkeep.tensors import LazyTensor
@@ -31,15 +32,13 @@ class MeasureTask(msgspec.Struct, frozen=True):
 
     Attributes:
         path: Absolute path of the checkpoint, or a URL with the options for reading it.
-        variant: Which checkpoint of a directory.
-        engine: The library that reads it.
+        options: How it is opened.
         headers: Name to dtype and shape.
         nbytes: Bytes of all tensors.
     """
 
     path: str
-    variant: str | None
-    engine: str | None
+    options: OpenOptions
     headers: dict[str, tuple[str, tuple[int, ...]]]
     nbytes: int
 
@@ -49,13 +48,13 @@ def measure_here(tensors: Mapping[str, LazyTensor], progress: Progress | None) -
     return statistics(tensors, progress=progress)
 
 
-def measuring_by(executor: Executor, path: str, variant: str | None, engine: str | None) -> Measure:
+def measuring_by(executor: Executor, path: str, options: OpenOptions) -> Measure:
     """Return a function that lets workers measure the tensors of a checkpoint."""
     at = path if is_remote(path) else os.path.abspath(path)
 
     def task_of(tensors: Mapping[str, LazyTensor]) -> MeasureTask:
         headers = {name: (lazy.dtype, lazy.shape) for name, lazy in tensors.items()}
-        return MeasureTask(at, variant, engine, headers, sum(lazy.nbytes for lazy in tensors.values()))
+        return MeasureTask(at, options, headers, sum(lazy.nbytes for lazy in tensors.values()))
 
     def measure(tensors: Mapping[str, LazyTensor], progress: Progress | None) -> dict[str, TensorStatistics]:
         sizes = {name: lazy.nbytes for name, lazy in tensors.items()}
@@ -71,7 +70,7 @@ def measuring_by(executor: Executor, path: str, variant: str | None, engine: str
 
 def measure_tensors(task: MeasureTask) -> dict[str, TensorStatistics]:
     """Measure some tensors; that is all a worker does for `check`."""
-    with open_checkpoint(task.path, variant=task.variant, engine=task.engine) as opened:
+    with open_with(task.path, task.options) as opened:
         for name, header in task.headers.items():
             if name not in opened or (opened[name].dtype, opened[name].shape) != header:
                 raise SourceChangedError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,9 +30,10 @@ from tensorkeep.checking._reference import (
 from tensorkeep.checking._report import CheckReport, in_order
 from tensorkeep.checking._settings import examine_settings
 from tensorkeep.checking._ties import equality_of, examine_copies, examine_tie, examine_wrappers
-from tensorkeep.checkpoint import open_checkpoint
+from tensorkeep.checkpoint import open_with
+from tensorkeep.encryption import KeyLike, Keys
 from tensorkeep.errors import FormatError, IntegrityError, SourceMissingError, UnsupportedError
-from tensorkeep.kinds import Opened
+from tensorkeep.kinds import Opened, OpenOptions
 from tensorkeep.parallel import Progress
 from tensorkeep.tensors import LazyTensors
 from tensorkeep.transport import exists, is_directory, join, listing_cache
@@ -52,6 +53,7 @@ def check(
     engine: str | None = None,
     progress: Progress | None = None,
     executor: Executor | None = None,
+    key: KeyLike | Sequence[KeyLike] | None = None,
 ) -> CheckReport:
     """Say whether the tensors of a checkpoint make sense together, and for a model.
 
@@ -80,6 +82,8 @@ def check(
         progress: Called with the bytes read so far and the total, by one thread at a time.
         executor: What reads all elements for `data` in place of threads of this process: any
             `concurrent.futures.Executor` whose tasks can be pickled. All workers must see the same files.
+        key: The key of an encrypted checkpoint, the path of a file with it, or several of these; what is not
+            encrypted is then refused. `against` may be encrypted or not.
 
     Returns:
         What was found, worst first. It is true if nothing is wrong.
@@ -102,41 +106,47 @@ def check(
     if isinstance(what, LazyTensors):
         if executor is not None:
             raise UnsupportedError("workers open the checkpoint themselves", expected="a path, with `executor`")
-        return _report(what, against, data=data, progress=progress)
+        if key is not None:
+            raise UnsupportedError("`key` is for what is not open yet", hint="Give it to tensorkeep.open")
+        return _report(what, against, None, data=data, progress=progress)
+    options = OpenOptions(variant=variant, engine=engine, keys=Keys.given(key))
     with listing_cache(os.fspath(what)) as path:
         if is_directory(path) and exists(join(path, PIPELINE)):
-            return _of_pipeline(path, data=data, variant=variant, progress=progress, executor=executor)
-        return _of_path(
-            path, against, data=data, variant=variant, engine=engine, progress=progress, executor=executor
-        )
+            return _of_pipeline(path, options, data=data, progress=progress, executor=executor)
+        return _of_path(path, against, options, data=data, progress=progress, executor=executor)
 
 
 def _of_path(
     path: str,
     against: Any,
+    options: OpenOptions,
     *,
     data: bool,
-    variant: str | None,
-    engine: str | None,
     progress: Progress | None,
     executor: Executor | None,
 ) -> CheckReport:
     """Check what is at a path; files that cannot be opened together are findings."""
-    measure = measure_here if executor is None else measuring_by(executor, path, variant, engine)
+    measure = measure_here if executor is None else measuring_by(executor, path, options)
     try:
-        with open_checkpoint(path, variant=variant, engine=engine) as opened:
-            found = _report(opened, against, data=data, progress=progress, measure=measure)
+        with open_with(path, options) as opened:
+            found = _report(opened, against, options.keys, data=data, progress=progress, measure=measure)
     except (IntegrityError, SourceMissingError):
         with suppress(SourceMissingError):
-            if findings := examine_files(path, variant, engine):
+            if findings := examine_files(path, options):
                 return CheckReport(path=path, findings=in_order(findings))
         raise
-    strays = examine_strays(path, variant) if is_directory(path) else ()
+    strays = examine_strays(path, options.variant) if is_directory(path) else ()
     return msgspec.structs.replace(found, findings=in_order([*strays, *found.findings]))
 
 
 def _report(
-    tensors: LazyTensors, against: Any, *, data: bool, progress: Progress | None, measure: Measure = measure_here
+    tensors: LazyTensors,
+    against: Any,
+    keys: Keys | None,
+    *,
+    data: bool,
+    progress: Progress | None,
+    measure: Measure = measure_here,
 ) -> CheckReport:
     opened = tensors if isinstance(tensors, Opened) else None
     if opened is not None:
@@ -153,7 +163,7 @@ def _report(
     fit: Fit | None = None
     if against is not None:
         try:
-            reference = reference_of(against, path)
+            reference = reference_of(against, path, keys)
         except NeedsCodeError as error:
             findings.append(_needs_code(error))
         else:
@@ -211,24 +221,17 @@ def _needs_code(error: NeedsCodeError) -> CheckFinding:
 
 
 def _of_pipeline(
-    path: str, *, data: bool, variant: str | None, progress: Progress | None, executor: Executor | None
+    path: str, options: OpenOptions, *, data: bool, progress: Progress | None, executor: Executor | None
 ) -> CheckReport:
     """Check the components of a diffusers pipeline."""
     components = components_of(read_config(join(path, PIPELINE)))
     present = {name: is_directory(join(path, name)) for name in components}
+    own = msgspec.structs.replace(options, engine=None)
     findings = list(missing_components([name for name, is_there in present.items() if not is_there]))
     n_tensors = n_files = 0
     for name in filter(present.get, present):
         try:
-            found = _of_path(
-                join(path, name),
-                None,
-                data=data,
-                variant=variant,
-                engine=None,
-                progress=progress,
-                executor=executor,
-            )
+            found = _of_path(join(path, name), None, own, data=data, progress=progress, executor=executor)
         except (SourceMissingError, FormatError):  # a tokenizer or a scheduler, without weights
             continue
         n_tensors, n_files = n_tensors + found.n_tensors, n_files + found.n_files

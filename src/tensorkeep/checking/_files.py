@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from typing import Final
 
+import msgspec
+
 from tensorkeep.checking._findings import CheckFinding, Severity, finding_about
 from tensorkeep.errors import SourceMissingError, UnsupportedError
 from tensorkeep.kinds import Finding, OpenOptions, Place
@@ -23,11 +25,11 @@ _ADVICE: Final = {
 }
 
 
-def examine_files(path: str, variant: str | None, engine: str | None) -> list[CheckFinding]:
+def examine_files(path: str, options: OpenOptions) -> list[CheckFinding]:
     """Compare files, index and headers with each other; no tensor is read."""
-    options = OpenOptions(variant=variant, engine=engine, dangerous="record")
+    recording = msgspec.structs.replace(options, dangerous="record")
     with ExitStack() as opened:
-        found = find_kind(Place(path, variant=variant, trusts_names=False)).checks(options, [], opened)
+        found = find_kind(Place(path, variant=options.variant, trusts_names=False)).checks(recording, [], opened)
         return [_finding_of(*same) for same in _grouped(found.findings)]
 
 

@@ -18,9 +18,10 @@ from tensorkeep.checking._architecture import clean_environment, described
 from tensorkeep.checking._comparison import Form, Reference
 from tensorkeep.checking._names import Expected, Headers
 from tensorkeep.checking._settings import MAX_CONFIG_NBYTES, Settings, parse_config
-from tensorkeep.checkpoint import open_checkpoint
+from tensorkeep.checkpoint import open_with
+from tensorkeep.encryption import Keys
 from tensorkeep.errors import LimitError, MissingDependencyError, SourceMissingError, UnsupportedError
-from tensorkeep.kinds import Opened
+from tensorkeep.kinds import Opened, OpenOptions
 from tensorkeep.tensors import LazyTensor
 from tensorkeep.transport import ByteRange, is_directory, join, open_source, split
 
@@ -58,8 +59,8 @@ def config_beside(path: str) -> Settings | None:
     return None
 
 
-def reference_of(against: Any, path: str | None) -> Reference:
-    """Return the tensors that are expected in the checkpoint at a path."""
+def reference_of(against: Any, path: str | None, keys: Keys | None) -> Reference:
+    """Return the tensors that are expected in the checkpoint at a path; keys are for another checkpoint."""
     if isinstance(against, Mapping):
         name = f"`{against.path}`" if isinstance(against, Opened) else "the other checkpoint"
         return Reference(name, [Form(headers_of(against))])
@@ -69,13 +70,14 @@ def reference_of(against: Any, path: str | None) -> Reference:
             return _of_class(text, path)
         if text.endswith(".json") and not text.endswith(".index.json") and ".index." not in os.path.basename(text):
             return _of_config(text, None)
-        return _of_path(text)
+        return _of_path(text, keys)
     return _of_model(against)
 
 
-def _of_path(path: str) -> Reference:
+def _of_path(path: str, keys: Keys | None) -> Reference:
     try:
-        with open_checkpoint(path) as other:
+        with open_with(path, OpenOptions(keys=None if keys is None else keys.optional())) as other:
+            other.require_names()
             return Reference(f"`{path}`", [Form(headers_of(other))])
     except SourceMissingError:
         if not is_directory(path) or config_beside(path) is None:

@@ -100,6 +100,7 @@ class Sources:
         except UnsafeError as error:
             raise UnsafeError(**error.fields() | {"hint": _HINT}) from None
         files.callback(source.close)
+        source.require_names()
         return source
 
     def _look_into(self, source: Opened) -> None:

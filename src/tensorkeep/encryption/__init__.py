@@ -15,17 +15,18 @@ that it is read from, so nothing else needs to know that there is encryption.
 - `_file`: the plain file in an encrypted one.
 """
 
-from tensorkeep.encryption._cipher import BLOCK_NBYTES, STORED_BLOCK_NBYTES, stored_nbytes
+from tensorkeep.encryption._cipher import BLOCK_NBYTES, STORED_BLOCK_NBYTES, ScratchCipher, stored_nbytes
 from tensorkeep.encryption._content import decrypted_index, encrypted_index
 from tensorkeep.encryption._encryption import Encryption
 from tensorkeep.encryption._file import is_encrypted, listed, plain_file
 from tensorkeep.encryption._key import Key, new_key
 from tensorkeep.encryption._keys import KeyLike, Keys, refuse_plain
 from tensorkeep.encryption._sink import EncryptingSink, encrypted_name
-from tensorkeep.encryption._source import DecryptingSource, LockedSource
+from tensorkeep.encryption._source import NEEDS_KEY, DecryptingSource, LockedSource
 
 __all__ = [
     "BLOCK_NBYTES",
+    "NEEDS_KEY",
     "STORED_BLOCK_NBYTES",
     "DecryptingSource",
     "EncryptingSink",
@@ -34,6 +35,7 @@ __all__ = [
     "KeyLike",
     "Keys",
     "LockedSource",
+    "ScratchCipher",
     "decrypted_index",
     "encrypted_index",
     "encrypted_name",

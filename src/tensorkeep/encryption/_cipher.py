@@ -6,9 +6,10 @@ block once, and a content is encrypted where its salt is drawn.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from tensorkeep.encryption._key import Key
+from tensorkeep.encryption._key import KEY_NBYTES, Key
 from tensorkeep.errors import IntegrityError, importing
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ BLOCK_NBYTES: Final = 65_536
 
 STORED_BLOCK_NBYTES: Final = BLOCK_NBYTES + TAG_NBYTES
 _NONCE_NBYTES: Final = 12
+_AES_BLOCK_NBYTES: Final = 16
 _Bytes: TypeAlias = bytes | bytearray | memoryview
 
 
@@ -73,6 +75,29 @@ class BlockCipher:
                 f"the encrypted block {number:,} is not what was written",
                 hint="It was changed or damaged; `tensorkeep verify` lists all damage",
             ) from None
+
+
+class ScratchCipher:
+    """Encrypts a temporary file of this process, whose key nobody else ever has; any part of it can be read again.
+
+    AES-256 in counter mode, by the position in the file. Every position must be written once. Bytes are not
+    authenticated: the file has no name, and goes with the process.
+    """
+
+    def __init__(self) -> None:
+        with importing(cryptography="'tensorkeep[trust]'"):
+            from cryptography.hazmat.primitives.ciphers.algorithms import AES256
+        self._algorithm = AES256(os.urandom(KEY_NBYTES))
+
+    def apply(self, data: bytes, position: int) -> bytes:
+        """Encrypt the bytes at a position, or decrypt them."""
+        from cryptography.hazmat.primitives.ciphers import Cipher
+        from cryptography.hazmat.primitives.ciphers.modes import CTR
+
+        block, skipped = divmod(position, _AES_BLOCK_NBYTES)
+        stream = Cipher(self._algorithm, CTR(block.to_bytes(_AES_BLOCK_NBYTES, "big"))).encryptor()
+        stream.update(bytes(skipped))
+        return stream.update(data)
 
 
 def _aes(key: Key, salt: bytes, info: bytes) -> AESGCM:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tensorkeep.encryption._cipher import stored_nbytes
 from tensorkeep.encryption._content import HEADER, decrypted
+from tensorkeep.encryption._encryption import Encryption
 from tensorkeep.encryption._envelope import Envelope, Sealed, parse
 from tensorkeep.encryption._keys import Keys
 from tensorkeep.encryption._source import DecryptingSource, LockedSource
@@ -19,8 +20,8 @@ def is_encrypted(metadata: Mapping[str, str] | None) -> bool:
     return metadata is not None and ENCRYPTION_KEY in metadata
 
 
-def plain_file(source: ByteSource, header: Header, keys: Keys) -> ByteSource | None:
-    """Return the plain file as a source; None if there is no key."""
+def plain_file(source: ByteSource, header: Header, keys: Keys) -> tuple[ByteSource, Encryption] | None:
+    """Return the plain file as a source, and how it is encrypted; None if there is no key."""
     sealed = _sealed(source, header)
     key = keys.find(sealed.envelope.key, source.name)
     if key is None:
@@ -31,7 +32,7 @@ def plain_file(source: ByteSource, header: Header, keys: Keys) -> ByteSource | N
         (MemorySource(head), ByteRange(0, len(head))),
         (data, ByteRange(0, nbytes)),
     ]
-    return JoinedSource(parts, source.name)
+    return JoinedSource(parts, source.name), Encryption(key, shows_names=bool(bytes(sealed.envelope.names)))
 
 
 def listed(source: ByteSource, header: Header) -> tuple[Header, ByteSource]:

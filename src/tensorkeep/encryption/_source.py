@@ -15,6 +15,7 @@ from tensorkeep.errors import EncryptedError, IntegrityError, TransportError
 from tensorkeep.parallel import parallel_for_each
 from tensorkeep.transport import ByteRange, ByteSource, LocalFile, MemorySource
 
+NEEDS_KEY: Final = "Pass key= (--key-file), or set TENSORKEEP_KEY_FILE to the path of the key"
 _MAX_THREADS: Final = 4
 _FETCHED_AT_ONCE: Final = 16
 """Runs that are requested together of what is not on this machine: 64 MiB."""
@@ -177,7 +178,7 @@ class LockedSource:
             "this is encrypted, and no key was given",
             path=self.name,
             expected=f"the key with the id {self._key}",
-            hint="Pass key= (--key-file), or set TENSORKEEP_KEY_FILE to the path of the key",
+            hint=NEEDS_KEY,
         )
 
 

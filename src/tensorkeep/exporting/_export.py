@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from errno import EEXIST
 from typing import Any
@@ -12,6 +12,7 @@ import msgspec
 
 from tensorkeep.checkpoint import Progress, RewriteOptions, find_damage, refuse_replaced, transform
 from tensorkeep.conversion import Sources
+from tensorkeep.encryption import KeyLike, Keys
 from tensorkeep.errors import DestinationExistsError, UnsupportedError
 from tensorkeep.exporting._content import WatchedTensor, watched
 from tensorkeep.exporting._fit import refuse_names, refuse_shapes, refuse_unfit
@@ -78,6 +79,7 @@ def export(
     limits: PickleLimits = DEFAULT_LIMITS,
     engine: str | None = None,
     progress: Progress | None = None,
+    key: KeyLike | Sequence[KeyLike] | None = None,
 ) -> Export:
     """Write a checkpoint of any kind as a file of another format, complete or not at all, without running any of it.
 
@@ -108,6 +110,7 @@ def export(
         engine: The library that reads the source instead of tensorkeep; see `open`.
         progress: Called with the bytes checked and written so far and the total, by one thread at a time. If it
             raises, the work stops and nothing has changed.
+        key: The key of an encrypted source; see `open`. The new files are plain.
 
     Returns:
         What was written, and what was left out.
@@ -120,6 +123,7 @@ def export(
         LimitError: If the format cannot hold so many tensors or dimensions, or a source exceeds a bound.
         DestinationExistsError: If a file exists, and `overwrite` is false.
         SourceMissingError: If there is no checkpoint, or the directory of the target is missing.
+        EncryptedError: If the source is encrypted, and the key is missing or another one.
         UnsafeError: If a pickle holds objects that are not known to be data, and `drop_unknown` is false.
         IntegrityError: If the source does not match its checksums, or written bytes differ from the source.
         SourceChangedError: If the source changed meanwhile.
@@ -156,6 +160,7 @@ def export(
             is_shared=False,
             engine=engine,
             dequantize=dequantize,
+            keys=Keys.given(key),
         )
         wanted = sources.wanted(rewrite, with_tree=False)
         new = transform(wanted, rewrite)

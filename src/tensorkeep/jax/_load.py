@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any, Final
 
 from tensorkeep.checkpoint import open_checkpoint, read_consistently
 from tensorkeep.collector import PausedCollector
+from tensorkeep.encryption import KeyLike
 from tensorkeep.errors import LimitError, UnsupportedError
 from tensorkeep.jax.trees import ByName, Nested, Saved, capture, match, read_leaves, refuse_repeats
 from tensorkeep.kinds import LoadOptions, Opened
@@ -27,6 +29,7 @@ def load(
     verify: bool = False,
     engine: str | None = None,
     progress: Progress | None = None,
+    key: KeyLike | Sequence[KeyLike] | None = None,
 ) -> Any:
     """Load a pytree, with the classes and static fields of a template.
 
@@ -55,6 +58,7 @@ def load(
         engine: The library that reads the files instead of tensorkeep, such as `"tensorstore"` for orbax, if you
             trust them; see `tensorkeep.open`.
         progress: Called with the bytes loaded so far and the total.
+        key: The key of an encrypted checkpoint; see `tensorkeep.open`.
 
     Returns:
         A tree like the template. NumPy arrays in the template come out as NumPy arrays, all others as JAX arrays.
@@ -64,6 +68,7 @@ def load(
         StateDictMismatchError: If something does not fit; `missing`, `unexpected` and `mismatched` have all names.
         SourceMissingError: If there is nothing at the path, or a shard is missing.
         IntegrityError: If the checkpoint is incomplete or damaged.
+        EncryptedError: If it is encrypted, and the key is missing or another one.
         FormatError: If a file is malformed.
         UnsafeError: If a pickle names something that could only do harm.
         DtypeError: If JAX has no such dtype, such as one of 64 bits unless `jax_enable_x64` is on.
@@ -74,7 +79,10 @@ def load(
     """
 
     def read() -> Any:
-        with open_checkpoint(source, framework="jax", backend=backend, verify=verify, engine=engine) as opened:
+        with open_checkpoint(
+            source, framework="jax", backend=backend, verify=verify, engine=engine, key=key
+        ) as opened:
+            opened.require_names()
             return read_tree(opened, like, shardings, strict=strict, progress=progress)
 
     return read_consistently(source, read)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import overload
 
 from tensorkeep.checkpoint import open_checkpoint
+from tensorkeep.encryption import KeyLike
 from tensorkeep.errors import DtypeError
 from tensorkeep.measuring._measure import measure
 from tensorkeep.measuring._result import TensorStatistics
@@ -32,6 +33,7 @@ def statistics(
     *,
     names: Selector | Iterable[Selector] | None = None,
     progress: Progress | None = None,
+    key: KeyLike | Sequence[KeyLike] | None = None,
 ) -> TensorStatistics | dict[str, TensorStatistics]:
     """Return extremes, mean, spread, norm, histograms, and the number of zeros, NaNs and infinities of tensors.
 
@@ -47,6 +49,7 @@ def statistics(
         names: Which tensors of a file: shell patterns (`*` crosses dots), or functions of a name; all if None.
         progress: Called with the bytes counted so far and the total, by one thread at a time. If it raises, the work
             stops.
+        key: The key of an encrypted checkpoint at a path; see `open`.
 
     Returns:
         The statistics of the tensor; or name to statistics, in the order of the file. There, a tensor of a dtype that
@@ -54,6 +57,7 @@ def statistics(
 
     Raises:
         SourceMissingError: If there is nothing at a path, or a shard is missing.
+        EncryptedError: If it is encrypted, and the key is missing or another one.
         IntegrityError: If a checkpoint at a path is incomplete or damaged.
         FormatError: If a file cannot be parsed.
         UnsafeError: If a pickle names something that could only do harm.
@@ -75,7 +79,8 @@ def statistics(
             raise DtypeError(found.problem, tensor=what.name)
         return found
     if isinstance(what, str | os.PathLike):
-        with open_checkpoint(what) as opened:
+        with open_checkpoint(what, key=key) as opened:
+            opened.require_names()
             return statistics(opened, names=names, progress=progress)
     if names is None:
         return measure(what, progress)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Collection
 
 from tensorkeep.checkpoint import refuse_existing, save_checkpoint
+from tensorkeep.encryption import Encryption, KeyLike
 from tensorkeep.tensors import LazyTensors
 
 
@@ -17,6 +18,7 @@ def save_merged(
     sha256: bool = False,
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    encrypt: Encryption | KeyLike | None = None,
 ) -> None:
     """Save a merged model as `save_checkpoint` does, unless that would replace a checkpoint.
 
@@ -27,6 +29,7 @@ def save_merged(
         sha256: Whether the index gets the SHA-256 of each shard.
         overwrite: Whether to replace a checkpoint in the directory, be it one of the models.
         progress: Called with the bytes written so far and the total, by one thread at a time.
+        encrypt: A key, the path of a file with one, or an `Encryption`: the files are then encrypted.
 
     Raises:
         DestinationExistsError: If there is a checkpoint, and `overwrite` is false.
@@ -40,5 +43,11 @@ def save_merged(
 
     refuse()
     save_checkpoint(
-        merged, directory, max_shard_size=max_shard_size, sha256=sha256, progress=progress, before_commit=refuse
+        merged,
+        directory,
+        max_shard_size=max_shard_size,
+        sha256=sha256,
+        progress=progress,
+        before_commit=refuse,
+        encrypt=encrypt,
     )

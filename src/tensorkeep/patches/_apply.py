@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -13,13 +13,14 @@ from tensorkeep.checkpoint import SaveOptions, identity_of, refuse_existing, ref
 from tensorkeep.deltas import patched
 from tensorkeep.deltas.reading import Patch, Texts, content_of, texts_of
 from tensorkeep.digests import NO_DIGEST
+from tensorkeep.encryption import Encryption, KeyLike
 from tensorkeep.errors import IntegrityError, UnsupportedError
 from tensorkeep.kinds import Opened, Place
 from tensorkeep.kinds.registry import find_kind
 from tensorkeep.kinds.safetensors import SAFETENSORS
 from tensorkeep.layout import Index, Location, ShardRecord, index_names, locate
 from tensorkeep.parallel import Progress
-from tensorkeep.patches.opening import Checkpoint, opened, opened_patches
+from tensorkeep.patches.opening import Checkpoint, Opening, encryption_of
 from tensorkeep.tensors import LazyTensors, check_target, prepare, write_prepared
 from tensorkeep.transport import refuse_url
 
@@ -33,6 +34,8 @@ def apply(
     overwrite: bool = False,
     durable: bool = True,
     progress: Progress | None = None,
+    key: KeyLike | Sequence[KeyLike] | None = None,
+    encrypt: KeyLike | Encryption | None = None,
 ) -> None:
     """Apply patches to a checkpoint on disk: whenever this is stopped, there is the old one or the new one, whole.
 
@@ -50,8 +53,12 @@ def apply(
         overwrite: Whether to replace another checkpoint at `output`.
         durable: Whether to wait until the disk has everything (fsync).
         progress: Called with the bytes written so far and the total, by one thread at a time.
+        key: The key of what is encrypted of these, the path of a file with it, or several of these; see `open`.
+        encrypt: The key to encrypt the new checkpoint with, or an `Encryption`. None encrypts it like `target`, or
+            else like the patches, if any of them is encrypted.
 
     Raises:
+        EncryptedError: If something is encrypted, and the key is missing or another one.
         IntegrityError: If the checkpoint is not the one that the patches are for, or something is damaged.
         FormatError: If a patch is malformed, or contradicts itself.
         DestinationExistsError: If there is a checkpoint at `output`, and `overwrite` is false.
@@ -61,8 +68,8 @@ def apply(
         BusyError: If another process is saving there.
         TransportError: If something cannot be read or written, such as on a full disk.
     """
-    saving = {"durable": durable, "progress": progress}
-    _rewrite(target, patches, output, overwrite, saving, lambda steps: steps)
+    saving = _Saving(output, overwrite, durable, progress, key, encrypt)
+    _rewrite(target, patches, saving, lambda steps: steps)
 
 
 def undo(
@@ -72,6 +79,8 @@ def undo(
     overwrite: bool = False,
     durable: bool = True,
     progress: Progress | None = None,
+    key: KeyLike | Sequence[KeyLike] | None = None,
+    encrypt: KeyLike | Encryption | None = None,
 ) -> None:
     """Undo patches, the last one first. The checkpoint is again what it was, bit for bit.
 
@@ -82,31 +91,44 @@ def undo(
         overwrite: Whether to replace another checkpoint at `output`.
         durable: Whether to wait until the disk has everything (fsync).
         progress: Called with the bytes written so far and the total, by one thread at a time.
+        key: The key of what is encrypted of these; see `apply`.
+        encrypt: How to encrypt the old checkpoint; see `apply`.
 
     Raises:
         RefusedError: If a patch removed or replaced a tensor, and was not made with `reversible=True`.
         TensorkeepError: If `apply` would raise it.
     """
-    saving = {"durable": durable, "progress": progress}
-    _rewrite(target, patches, output, overwrite, saving, lambda steps: [step.reversed for step in reversed(steps)])
+    saving = _Saving(output, overwrite, durable, progress, key, encrypt)
+    _rewrite(target, patches, saving, lambda steps: [step.reversed for step in reversed(steps)])
+
+
+class _Saving(msgspec.Struct, frozen=True):
+    """The parameters of `apply` and `undo` other than what is patched."""
+
+    output: str | os.PathLike[str] | None
+    overwrite: bool
+    durable: bool
+    progress: Progress | None
+    key: KeyLike | Sequence[KeyLike] | None
+    encrypt: KeyLike | Encryption | None
 
 
 def _rewrite(
     target: str | os.PathLike[str],
     patches: Collection[Checkpoint],
-    output: str | os.PathLike[str] | None,
-    overwrite: bool,
-    saving: Mapping[str, Any],
+    saving: _Saving,
     directed: Callable[[list[Patch]], list[Patch]],
 ) -> None:
     if not patches:
         raise UnsupportedError("there is nothing to apply", expected="at least one patch")
-    path = os.fspath(target)
+    path, output = os.fspath(target), saving.output
     refuse_url(check_target(path if output is None else output), hint="Write to this machine, and upload that")
     location = _location_of(path) if output is None else None
     with ExitStack() as stack:
-        base: Any = opened(path, stack)
-        steps = directed(opened_patches(patches, stack))
+        opening = Opening(stack, saving.key)
+        base: Any = opening.checkpoint(path)
+        steps = directed(opening.patches(patches))
+        encryption = encryption_of(saving.encrypt, base, *(step.tensors for step in steps))
         view = patched(base, steps)
         changed = [step.description.new.texts for step in steps if step.description.new.texts]
         index = _index(view, changed[-1] if changed else texts_of(base))
@@ -115,16 +137,24 @@ def _rewrite(
             max_shard_nbytes=2**63 - 1,
             layout=index,
             sha256=_has_sha256(base),
-            block_digests=base.index is not None and bool(base.index.sidecars),
+            block_digests=encryption is None and base.index is not None and bool(base.index.sidecars),
             index_metadata=None if index is None else _index_metadata(base),
-            **saving,
+            durable=saving.durable,
+            progress=saving.progress,
+            encryption=encryption,
         )
         if output is not None:
-            _write_new(os.fspath(output), view, base, options, overwrite=overwrite)
+            _write_new(os.fspath(output), view, base, options, overwrite=saving.overwrite)
         elif location is not None:
             _replace(location, view, base, options)
         else:
-            write_prepared(prepare(view), path, **saving)
+            _write_file(view, path, options)
+
+
+def _write_file(view: LazyTensors, path: str, options: SaveOptions) -> None:
+    write_prepared(
+        prepare(view), path, durable=options.durable, progress=options.progress, encryption=options.encryption
+    )
 
 
 def _replace(location: Location, view: LazyTensors, base: Any, options: SaveOptions) -> None:
@@ -154,7 +184,7 @@ def _write_new(output: str, view: LazyTensors, base: Opened, options: SaveOption
 
     refuse_loss()
     if is_file:
-        write_prepared(prepare(view), output, durable=options.durable, progress=options.progress)
+        _write_file(view, output, options)
     else:
         write_checkpoint(prepare(view), output, msgspec.structs.replace(options, before_commit=refuse_loss))
 

@@ -14,11 +14,12 @@ from tensorkeep.deltas import through
 from tensorkeep.deltas.encoding import BLOCK_LENGTH, Delta, differences, encode, word_of
 from tensorkeep.deltas.reading import N_THREADS, Change, Content, Description, End, Patch
 from tensorkeep.dtypes import BY_NAME
+from tensorkeep.encryption import Encryption, KeyLike
 from tensorkeep.errors import IntegrityError, UnsupportedError
 from tensorkeep.parallel import Progress, ProgressMeter, parallel_map
 from tensorkeep.patches._spool import Spool, SpooledDelta, spool_directory
 from tensorkeep.patches._summary import Summary, refuse_target, write_patch
-from tensorkeep.patches.opening import Checkpoint, opened_patches
+from tensorkeep.patches.opening import Checkpoint, Opening, encryption_of
 from tensorkeep.tensors import LazyTensor
 
 
@@ -29,6 +30,8 @@ def chain(
     overwrite: bool = False,
     durable: bool = True,
     progress: Progress | None = None,
+    key: KeyLike | Sequence[KeyLike] | None = None,
+    encrypt: KeyLike | Encryption | None = None,
 ) -> Summary:
     """Combine patches that follow each other into one, without the checkpoints between which they lead.
 
@@ -40,12 +43,16 @@ def chain(
         overwrite: Whether to replace a file at `path`.
         durable: Whether to wait until the disk has everything (fsync).
         progress: Called with the bytes of differences added so far and the total, by one thread at a time.
+        key: The key of encrypted patches; see `open`.
+        encrypt: The key to encrypt the new patch with, or an `Encryption`. None encrypts it like the first of the
+            patches that is encrypted.
 
     Returns:
         What was written.
 
     Raises:
         DestinationExistsError: If there is something at `path`, and `overwrite` is false.
+        EncryptedError: If a patch is encrypted, and the key is missing or another one.
         IntegrityError: If a patch does not follow the one before it.
         FormatError: If a patch is malformed, or contradicts itself.
         UnsupportedError: If there are no patches, or one has differences of an unknown dtype.
@@ -53,7 +60,7 @@ def chain(
     """
     refuse_target(path, overwrite=overwrite)
     with ExitStack() as stack:
-        steps = opened_patches(patches, stack)
+        steps = Opening(stack, key).patches(patches)
         if not steps:
             raise UnsupportedError("there is nothing to combine", expected="at least one patch")
         combined: dict[str, _Combined] = {}
@@ -61,11 +68,12 @@ def chain(
             _require_follows(before, patch)
             for name, change in patch.description.tensors.items():
                 combined[name] = _after(combined.get(name), patch, name, change)
-        spool = stack.enter_context(Spool(spool_directory(path)))
+        encryption = encryption_of(encrypt, *(step.tensors for step in steps))
+        spool = stack.enter_context(Spool(spool_directory(path), is_encrypted=encryption is not None))
         changes, to_write = _changes(
             {name: one for name, one in combined.items() if one.old != one.new}, spool, progress
         )
-        return write_patch(path, _between(steps, changes), to_write, durable=durable)
+        return write_patch(path, _between(steps, changes), to_write, durable=durable, encryption=encryption)
 
 
 class _Combined(msgspec.Struct, frozen=True, eq=False):

@@ -14,6 +14,7 @@ from tensorkeep.arrays import StreamedTensor
 from tensorkeep.buffers import Buffer
 from tensorkeep.deltas.encoding import TABLE_DTYPE
 from tensorkeep.dtypes import BY_NAME
+from tensorkeep.encryption import ScratchCipher
 from tensorkeep.errors import as_transport_error
 from tensorkeep.limits import WRITE_NBYTES
 from tensorkeep.tensors import check_target
@@ -29,10 +30,11 @@ def spool_directory(path: str | os.PathLike[str]) -> str:
 
 
 class Spool:
-    """A context manager; several threads may add."""
+    """A context manager; several threads may add. If it is encrypted, the disk never has the plain bytes."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, *, is_encrypted: bool = False) -> None:
         self._directory = directory
+        self._cipher = ScratchCipher() if is_encrypted else None
         self._end = 0
         self._lock = Lock()
 
@@ -49,7 +51,7 @@ class Spool:
         with self._lock:
             start = self._end
             self._end += len(data)
-        rest, place = memoryview(data), start
+        rest, place = memoryview(data if self._cipher is None else self._cipher.apply(data, start)), start
         with as_transport_error("could not write the differences", self._directory):
             while rest:
                 n_written = os.pwrite(self._file.fileno(), rest, place)
@@ -59,7 +61,8 @@ class Spool:
     def read(self, start: int, nbytes: int) -> bytes:
         """Return bytes that were added."""
         with as_transport_error("could not read the differences", self._directory):
-            return os.pread(self._file.fileno(), nbytes, start)
+            data = os.pread(self._file.fileno(), nbytes, start)
+        return data if self._cipher is None else self._cipher.apply(data, start)
 
 
 class SpooledDelta:

@@ -10,6 +10,7 @@ import msgspec
 
 from tensorkeep.arrays import TensorToWrite
 from tensorkeep.deltas.reading import PATCH_KEY, Description, emit_description
+from tensorkeep.encryption import Encryption
 from tensorkeep.errors import DestinationExistsError, RefusedError
 from tensorkeep.tensors import LazyTensors, Sealing, check_target, write_tensors
 from tensorkeep.transport import exists, is_remote
@@ -67,10 +68,11 @@ def write_patch(
     to_write: Mapping[str, TensorToWrite],
     *,
     durable: bool,
+    encryption: Encryption | None = None,
 ) -> Summary:
     """Write a patch, complete or not at all."""
     metadata = {PATCH_KEY: emit_description(description)}
-    write_tensors(to_write, path, metadata=metadata, sealing=Sealing(), durable=durable)
+    write_tensors(to_write, path, metadata=metadata, sealing=Sealing(encryption=encryption), durable=durable)
     changes = description.tensors.values()
     n_changed = sum(change.delta is not None for change in changes)
     n_removed = sum(change.new is None for change in changes)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from html import escape
 from typing import Final
 
 from tensorkeep.checkpoint import open_checkpoint
+from tensorkeep.encryption import KeyLike
 from tensorkeep.errors import LimitError
 from tensorkeep.markup import Markup, element, page
 from tensorkeep.measuring import TensorStatistics, statistics
@@ -62,6 +63,7 @@ def show(
     what: str | os.PathLike[str] | LazyTensor | TensorStatistics | Mapping[str, LazyTensor],
     *,
     progress: Progress | None = None,
+    key: KeyLike | Sequence[KeyLike] | None = None,
 ) -> Picture:
     """Return what a tensor or a checkpoint looks like, as a picture for notebooks.
 
@@ -75,12 +77,14 @@ def show(
     Args:
         what: A lazy tensor, its statistics, an open file or checkpoint, a view of one, or a path.
         progress: Called with the bytes of a tensor counted so far and the total. If it raises, the work stops.
+        key: The key of an encrypted checkpoint at a path; see `open`.
 
     Returns:
         The picture, a page of less than 200 kB.
 
     Raises:
         SourceMissingError: If there is nothing at a path, or a shard is missing.
+        EncryptedError: If it is encrypted, and the key is missing or another one.
         IntegrityError: If a checkpoint at a path is incomplete or damaged.
         FormatError: If a file cannot be parsed.
         LimitError: If a header, index or pickle exceeds a bound.
@@ -94,7 +98,8 @@ def show(
         found = statistics(what, progress=progress)
         return _measured(found, list(_heatmaps(what)))
     if isinstance(what, str | os.PathLike):
-        with open_checkpoint(what) as opened:
+        with open_checkpoint(what, key=key) as opened:
+            opened.require_names()
             return show(opened)
     return _tensors(what)
 

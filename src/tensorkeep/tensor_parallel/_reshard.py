@@ -20,6 +20,7 @@ from tensorkeep.checkpoint import (
     whole_checkpoint,
 )
 from tensorkeep.dtypes import BY_NAME
+from tensorkeep.encryption import KeyLike, Keys
 from tensorkeep.errors import DtypeError, LimitError, RefusedError, SourceMissingError, UnsupportedError
 from tensorkeep.fetching import MAX_COMPANION_NBYTES, USUAL_COMPANIONS, companions_among
 from tensorkeep.kinds import Opened
@@ -74,6 +75,7 @@ def reshard_for_ranks(
     durable: bool = True,
     progress: Progress | None = None,
     executor: Executor | None = None,
+    key: KeyLike | Sequence[KeyLike] | None = None,
 ) -> RankDivision:
     """Divide a checkpoint for tensor parallelism: one directory for each rank, which reads only its own bytes.
 
@@ -109,6 +111,7 @@ def reshard_for_ranks(
         executor: Reads and writes instead of this process's threads: any `concurrent.futures.Executor` whose
             tasks can be pickled, such as a `ProcessPoolExecutor` or dask's `client.get_executor()`. All workers must
             see the source and the destination. This process commits.
+        key: The key of an encrypted source; see `open`. The directories are plain.
 
     Returns:
         What each rank has.
@@ -118,6 +121,7 @@ def reshard_for_ranks(
             tensors that the checkpoint lacks. The message names them.
         DestinationExistsError: If there is something at the destination, and `overwrite` is false.
         SourceMissingError: If there is no checkpoint, no `config.json` for the model's plan, or no plan file.
+        EncryptedError: If the source is encrypted, and the key is missing or another one.
         IntegrityError: If the checkpoint is not whole, or bytes are not those that were saved.
         FormatError: If the index, a header or the plan is malformed.
         DtypeError: If safetensors has no such dtype.
@@ -141,7 +145,7 @@ def reshard_for_ranks(
     styles = _styles_of(plan)
     with ExitStack() as files:
         _refuse_existing(target, overwrite=overwrite)
-        opened = whole_checkpoint(path, variant, files)
+        opened = whole_checkpoint(path, variant, files, Keys.given(key))
         identities = {file: identity_of(file) for file in opened.state_files if not is_remote(file)}
         shares = _shares(opened, path, styles, n_ranks)
         options = SaveOptions(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from tensorkeep.checkpoint import RewriteOptions, SaveOptions, rewrite_as_one
+from tensorkeep.encryption import Encryption, KeyLike, Keys
 from tensorkeep.layout import parse_size
 from tensorkeep.parallel import Progress
 from tensorkeep.quantized import read_config
@@ -28,6 +29,8 @@ def rewrite(
     sha256: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
+    key: KeyLike | Sequence[KeyLike] | None = None,
+    encrypt: Encryption | KeyLike | None = None,
 ) -> bool:
     """Write a changed checkpoint, completely or not at all, as `reshard` does.
 
@@ -47,6 +50,8 @@ def rewrite(
         sha256: Whether the index gets the SHA-256 of each shard.
         overwrite: Whether to replace a checkpoint at the destination that is not the source.
         progress: Called with the bytes checked and written so far and the total, by one thread at a time.
+        key: The key of an encrypted source; see `open`.
+        encrypt: A key, the path of a file with one, or an `Encryption`: the new files are then encrypted.
 
     Returns:
         Whether `config.json` was written.
@@ -67,9 +72,15 @@ def rewrite(
         return new
 
     options = SaveOptions(
-        max_shard_nbytes=parse_size(max_shard_size), sha256=sha256, progress=progress, companions=companions
+        max_shard_nbytes=parse_size(max_shard_size),
+        sha256=sha256,
+        progress=progress,
+        companions=companions,
+        encryption=Encryption.of(encrypt),
     )
-    rewrite_as_one([source], directory, None, RewriteOptions(change=changed), options, overwrite=overwrite)
+    rewrite_as_one(
+        [source], directory, None, RewriteOptions(change=changed), options, overwrite=overwrite, keys=Keys.given(key)
+    )
     return bool(companions)
 
 

@@ -12,9 +12,10 @@ from typing import Any, Final
 
 import msgspec
 
-from tensorkeep.checkpoint import open_checkpoint
+from tensorkeep.checkpoint import open_with
+from tensorkeep.encryption import Keys
 from tensorkeep.errors import SourceMissingError
-from tensorkeep.kinds import Opened
+from tensorkeep.kinds import OpenOptions
 from tensorkeep.store import CheckpointStore, is_store
 from tensorkeep.tensors import LazyTensor
 from tensorkeep.transport import without_secrets
@@ -33,6 +34,7 @@ class Options(msgspec.Struct, frozen=True):
 
     variant: str | None = None
     engine: str | None = None
+    keys: Keys | None = None
 
 
 class Shown:
@@ -52,9 +54,8 @@ class Shown:
         self.options = options
         self.number = next(_numbers)
         # Reads rather than mappings: a file that another program cuts short is an error, not the end of the process.
-        self.opened: Opened = open_checkpoint(
-            path, backend="pread", dangerous="record", variant=options.variant, engine=options.engine
-        )
+        opening = OpenOptions(backend="pread", dangerous="record", **msgspec.structs.asdict(options))
+        self.opened = open_with(path, opening)
         give_back_freed_memory()
 
     @cached_property

@@ -6,10 +6,11 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
+from tensorkeep.encryption import KeyLike, Keys
 from tensorkeep.server import (
     BACKLOG,
     Connections,
@@ -59,6 +60,8 @@ class Viewer(InThread):
         port: The port; 0 picks a free one.
         variant: Which checkpoint of a directory, such as `"fp16"`.
         engine: The library that reads the files instead of tensorkeep; see `tensorkeep.open`.
+        key: The key of an encrypted checkpoint, the path of a file with it, or several of these. A single path must
+            then be encrypted; of two, it applies to whichever is.
 
     Attributes:
         url: The URL of the page, with its secret.
@@ -74,12 +77,14 @@ class Viewer(InThread):
         port: int = 0,
         variant: str | None = None,
         engine: str | None = None,
+        key: KeyLike | Sequence[KeyLike] | None = None,
     ) -> None:
         """Open what is to be shown and bind the port; requests are answered only inside the `with` block.
 
         Raises:
             SourceMissingError: If there is nothing at a path, or a shard is missing.
             IntegrityError: If a checkpoint is incomplete or damaged.
+            EncryptedError: If it is encrypted with another key.
             FormatError: If a file cannot be parsed.
             LimitError: If a header, index or pickle exceeds a bound.
             UnsupportedError: If a path cannot be opened, or the port is invalid.
@@ -88,7 +93,10 @@ class Viewer(InThread):
         """
         check_aiohttp("view")
         check_port(port)
-        self._shelf = Shelf(path, other, Options(variant, engine))
+        keys = Keys.given(key)
+        if keys is not None and other is not None:
+            keys = keys.optional()
+        self._shelf = Shelf(path, other, Options(variant, engine, keys))
         super().__init__(listening_socket(host, port), "tensorkeep-view")
         address, bound = self._socket.getsockname()[:2]
         self.is_local = is_loopback(address)

@@ -154,7 +154,9 @@ def diff_apart_from_tensors(
 def _opened(given: str | os.PathLike[str] | Tensors, keys: Keys | None) -> Tensors:
     if not isinstance(given, (str, os.PathLike)):
         return given
-    return open_with(given, OpenOptions(keys=None if keys is None else keys.optional()))
+    opened = open_with(given, OpenOptions(keys=None if keys is None else keys.optional()))
+    opened.require_names()
+    return opened
 
 
 def _names(tensors: Tensors, is_chosen: _IsChosen | None) -> dict[str, None]:

@@ -353,6 +353,7 @@ def whole_checkpoint(path: str, variant: str | None, files: ExitStack, keys: Key
                 hint="`tensorkeep convert` (tensorkeep.convert) turns it into one",
             )
         opened = files.enter_context(open_found(place, found, options))
+        opened.require_names()
         if left_out := opened.left_out():
             raise UnsupportedError(
                 "this holds more than tensors",

@@ -114,7 +114,11 @@ def verify(
             found = find_kind(Place(given, variant=variant, trusts_names=False), with_manifests=is_all)
             keys = Keys.given(key)
             options = OpenOptions(
-                variant=variant, dangerous="record", engine=engine, keys=keys, as_stored=keys is None
+                variant=variant,
+                dangerous="record",
+                engine=engine,
+                keys=keys,
+                as_stored=keys is None and names is None,
             )
             checks = found.checks(options, names, opened)
             if checks.n_unprotected and sample is None and not quick:

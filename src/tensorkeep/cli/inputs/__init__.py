@@ -1,7 +1,8 @@
 """What people type, and the values that it becomes.
 
 - `_options`: arguments and options that several commands share.
-- `_grouped`: those of a group as one value.
+- `_option_group`: those of a group as one value.
+- `_grouped`: the groups.
 - `_keys`: where the keys of encrypted checkpoints are.
 - `_completion`: what the Tab key offers.
 - `_merging`: arguments and options of the commands that merge models.
@@ -12,9 +13,9 @@
 """
 
 from tensorkeep.cli.inputs._completion import export_formats, libraries, tensor_names
-from tensorkeep.cli.inputs._grouped import Chosen, KeyMapping, Names, NewFiles, OptionGroup, Saving, ungrouped
+from tensorkeep.cli.inputs._grouped import Chosen, KeyMapping, Names, NewFiles, Saving
 from tensorkeep.cli.inputs._index_syntax import Index, parse_index_text
-from tensorkeep.cli.inputs._keys import EncryptOptions, KeyOptions
+from tensorkeep.cli.inputs._keys import EncryptOptions, KeyOptions, keys_of, open_any
 from tensorkeep.cli.inputs._merging import (
     BaseModel,
     Integers,
@@ -25,6 +26,7 @@ from tensorkeep.cli.inputs._merging import (
     weights_of,
 )
 from tensorkeep.cli.inputs._npy import Float, as_float, check_npy_path, write_npy
+from tensorkeep.cli.inputs._option_group import OptionGroup, ungrouped
 from tensorkeep.cli.inputs._options import (
     Align,
     AsJson,
@@ -107,7 +109,9 @@ __all__ = [
     "check_npy_path",
     "export_formats",
     "integers_of",
+    "keys_of",
     "libraries",
+    "open_any",
     "pairs_of",
     "parse_index_text",
     "read_preview",

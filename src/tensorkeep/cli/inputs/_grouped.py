@@ -1,17 +1,16 @@
-"""Options that several commands share, grouped: a command takes a group as one value, and people type its options."""
+"""Groups of options that several commands share."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator
-from functools import wraps
-from inspect import Parameter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import typer
 
 import tensorkeep
+from tensorkeep.cli.inputs._keys import EncryptOptions, KeyOptions
+from tensorkeep.cli.inputs._option_group import OptionGroup
 from tensorkeep.cli.inputs._options import (
     Align,
     AsJson,
@@ -35,10 +34,6 @@ from tensorkeep.cli.inputs._options import (
 if TYPE_CHECKING:
     from tensorkeep.tensors import LazyTensors
     from tensorkeep.transforms import KeyMap
-
-
-class OptionGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of a command: each field is one, with its declaration and its default."""
 
 
 class Chosen(OptionGroup, frozen=True, kw_only=True):
@@ -114,47 +109,12 @@ class NewFiles(OptionGroup, frozen=True, kw_only=True):
 
 
 class Saving(OptionGroup, frozen=True, kw_only=True):
-    """Where a computed checkpoint goes, and how it is reported."""
+    """Where a computed checkpoint goes, how it is reported, and the keys of what is read and written."""
 
     output: Output
     max_shard_size: MaxShardSize = "5GB"
     sha256: Sha256 = False
     force: Force = False
     as_json: AsJson = False
-
-
-def ungrouped(command: Callable[..., object]) -> Callable[..., object]:
-    """Return a command whose parameters are single options, in place of each group; those that are required first."""
-    signature = inspect.signature(command, eval_str=True)
-    groups = {
-        name: given.annotation
-        for name, given in signature.parameters.items()
-        if isinstance(given.annotation, type) and issubclass(given.annotation, OptionGroup)
-    }
-    if not groups:
-        return command
-    single = [
-        each
-        for name, given in signature.parameters.items()
-        for each in (_options_of(groups[name]) if name in groups else (given,))
-    ]
-
-    @wraps(command)
-    def with_groups(**given: Any) -> object:
-        values = {
-            name: group(**{field: given.pop(field) for field in group.__struct_fields__})
-            for name, group in groups.items()
-        }
-        return command(**given, **values)
-
-    single.sort(key=lambda each: each.default is not Parameter.empty)
-    keyword_only = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in single]
-    with_groups.__signature__ = signature.replace(parameters=keyword_only)  # type: ignore[attr-defined]
-    with_groups.__annotations__ = {each.name: each.annotation for each in keyword_only}
-    return with_groups
-
-
-def _options_of(group: type[OptionGroup]) -> Iterator[Parameter]:
-    for field in msgspec.structs.fields(group):
-        default = Parameter.empty if field.required else field.default
-        yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=field.type)
+    key: KeyOptions
+    encryption: EncryptOptions

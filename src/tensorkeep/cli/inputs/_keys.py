@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 import tensorkeep
-from tensorkeep.cli.inputs._grouped import OptionGroup
+from tensorkeep.cli.inputs._option_group import OptionGroup
+from tensorkeep.on_demand import imported
 
 if TYPE_CHECKING:
     from tensorkeep.encryption import Encryption, Key
+    from tensorkeep.kinds import Opened
 
+_OPEN_WITH: Final = "tensorkeep.checkpoint:open_with"
+_OPTIONS: Final = "tensorkeep.kinds:OpenOptions"
 _ENV, _COMMAND = "env:", "command:"
 
 
@@ -40,6 +45,19 @@ class KeyOptions(OptionGroup, frozen=True, kw_only=True):
         return found or None
 
 
+def open_any(path: str, keys: Sequence[Key] | None, **options: Any) -> Opened:
+    """Open one of several checkpoints, of which only some may be encrypted."""
+    given = tensorkeep.encryption.Keys.given(keys)
+    optional = None if given is None else given.optional()
+    opened: Opened = imported(_OPEN_WITH)(path, imported(_OPTIONS)(keys=optional, **options))
+    try:
+        opened.require_names()
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
 class EncryptOptions(OptionGroup, frozen=True, kw_only=True):
     """How what is written is encrypted."""
 
@@ -60,6 +78,11 @@ class EncryptOptions(OptionGroup, frozen=True, kw_only=True):
                 raise typer.BadParameter("needs --encrypt", param_hint="'--show-names'")
             return None
         return tensorkeep.Encryption(_key(self.encrypt), shows_names=self.show_names)
+
+
+def keys_of(encryption: Encryption | None) -> list[Key] | None:
+    """Return the key that opens what was just written; None if it is not encrypted."""
+    return None if encryption is None else [encryption.key]
 
 
 def _key(text: str) -> Key:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
-import tensorkeep
+from tensorkeep.cli.inputs import open_any
 from tensorkeep.cli.terminal import Line, replaced_text, size_text, speed_text
 from tensorkeep.texts import counted
 
 if TYPE_CHECKING:
-    from tensorkeep.encryption import Encryption
+    from tensorkeep.encryption import Key
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -78,11 +79,10 @@ def read_written(
     variant: str | None,
     seconds: float,
     replaced: tuple[str, ...],
-    encryption: Encryption | None = None,
+    keys: Sequence[Key] | None = None,
 ) -> Written:
     """Read back the headers of the checkpoint that is now in a directory."""
-    key = None if encryption is None else encryption.key
-    with tensorkeep.open(directory, variant=variant, key=key) as tensors:
+    with open_any(directory, keys, variant=variant) as tensors:
         described = tensors.describe()
         return Written(
             path=directory,

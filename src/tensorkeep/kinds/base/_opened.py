@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from tensorkeep.arrays import DEFAULT_FRAMEWORK, ArrayT
 from tensorkeep.dtypes import HOLDS_QUANTIZED
-from tensorkeep.encryption import LockedSource
+from tensorkeep.encryption import NEEDS_KEY, LockedSource
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import TensorkeepError, TransportError
 from tensorkeep.formats import Description, FileDescription, StringArray
@@ -96,7 +96,7 @@ class Opened(LazyTensors[ArrayT]):
 
     def _hint_for(self, name: str) -> str | None:
         if any(isinstance(source, LockedSource) and not source.shows_names for source in self.sources.values()):
-            return "Names are encrypted: pass key= (--key-file)"
+            return f"Names are encrypted. {NEEDS_KEY}"
         if name in self.strings:
             return f"It is an array of {self.strings[name]}: .strings[{name!r}].load()"
         if name in self.unknowns:

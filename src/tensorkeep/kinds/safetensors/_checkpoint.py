@@ -12,6 +12,7 @@ from typing import Any
 
 from tensorkeep.arrays import ArrayT
 from tensorkeep.collector import PausedCollector
+from tensorkeep.encryption import Encryption
 from tensorkeep.errors import IntegrityError
 from tensorkeep.formats import Description
 from tensorkeep.kinds.base import Checks, Finding, Opened, OpenOptions, refuse
@@ -151,6 +152,11 @@ class Checkpoint(SavedDirectory[ArrayT]):
     def format_name(self) -> str:
         """The kind of these files, for people."""
         return next((shard.format_name for shard in self._shards.values()), super().format_name)
+
+    @property
+    def encryption(self) -> Encryption | None:
+        """How the files are encrypted; None if they are not, or there is no key for them."""
+        return next((shard.encryption for shard in self._shards.values()), None)
 
     @property
     def shards(self) -> dict[str, TensorFile]:

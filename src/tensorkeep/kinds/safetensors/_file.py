@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tensorkeep.arrays import ArrayT, device_for
 from tensorkeep.collector import PausedCollector
 from tensorkeep.digests import digest_of
-from tensorkeep.encryption import Keys, is_encrypted, listed, plain_file, refuse_plain
+from tensorkeep.encryption import Encryption, Keys, is_encrypted, listed, plain_file, refuse_plain
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import TransportError, UnsupportedError
 from tensorkeep.formats import Description
@@ -64,8 +64,10 @@ class TensorFile(SavedTensors[ArrayT]):
         head_digest: bytes | None = None,
         blocks: BlocksFile | None = None,
         encrypted: ByteSource | None = None,
+        encryption: Encryption | None = None,
     ) -> None:
         self._encrypted = encrypted
+        self._encryption = encryption
         self._header = header
         self._blocks = blocks
         self._head_digest = head_digest
@@ -108,6 +110,11 @@ class TensorFile(SavedTensors[ArrayT]):
     def is_encrypted(self) -> bool:
         """Whether the file is encrypted."""
         return self._encrypted is not None
+
+    @property
+    def encryption(self) -> Encryption | None:
+        """How the file is encrypted; None if it is not, or there is no key for it."""
+        return self._encryption
 
     @property
     def stored_source(self) -> ByteSource:
@@ -214,7 +221,8 @@ class TensorFile(SavedTensors[ArrayT]):
         ranges = partial(_digested_ranges, self._header, self._seal)
         source = VerifyingSource(self.source, ranges, self._block_proof(self._seal), private=private)
         reader = self._open_reader().checking(source)
-        return TensorFile(self._header, reader, self._seal, self._head_digest, self._blocks, self._encrypted)
+        stored = self._encrypted, self._encryption
+        return TensorFile(self._header, reader, self._seal, self._head_digest, self._blocks, *stored)
 
     def _block_proof(self, seal: Seal) -> BlockProof | None:
         """Return the block digests, which are read when they are needed."""
@@ -343,14 +351,17 @@ def _decrypted(stored: TensorFile, options: OpenOptions) -> TensorFile:
     compared with their digests too.
     """
     source = stored.source if options.proof is None else stored.verifying()._reader.source
-    plain = plain_file(source, stored._header, options.keys or Keys.of_environment())
-    if plain is None:
+    opened = plain_file(source, stored._header, options.keys or Keys.of_environment())
+    encryption = None
+    if opened is None:
         shown, locked = listed(stored.source, stored._header)
         reader, seal = TensorReader(locked, shown.data_start, options.framework, options.device), None
     else:
+        plain, encryption = opened
         inner = file_over(plain, replace(options, as_stored=True, check=True, verify=False, proof=None))
         shown, reader, seal = inner._header, inner._reader, inner._seal
-    return TensorFile(shown, reader, seal, stored._head_digest, encrypted=stored.source)
+    head = stored._head_digest
+    return TensorFile(shown, reader, seal, head, encrypted=stored.source, encryption=encryption)
 
 
 def load(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -13,6 +13,7 @@ from tensorkeep.arrays import adapter_for, pieces
 from tensorkeep.buffers import Buffer
 from tensorkeep.digests import new_hasher
 from tensorkeep.dtypes import BY_NAME, torch_row
+from tensorkeep.encryption import KeyLike
 from tensorkeep.errors import NotLoadedError
 from tensorkeep.models._load import Fitted, Loadable, Renaming, check_match, fitted, opened
 from tensorkeep.models._plan import Step, Target
@@ -32,6 +33,7 @@ def assert_loaded(
     key_map: Renaming | None = None,
     strip_prefix: str | None = None,
     add_prefix: str | None = None,
+    key: KeyLike | Sequence[KeyLike] | None = None,
 ) -> None:
     """Raise an error unless a model has the values of a checkpoint, bit for bit.
 
@@ -48,6 +50,7 @@ def assert_loaded(
         key_map: Renames tensors of the checkpoint, as `load_into` does.
         strip_prefix: Text to remove from the start of names.
         add_prefix: Text to put before names.
+        key: The key of an encrypted checkpoint; see `tensorkeep.open`.
 
     Raises:
         NotLoadedError: If values differ, or a parameter has no data (also an AssertionError); it lists the names.
@@ -59,10 +62,11 @@ def assert_loaded(
         SourceMissingError: If there is no such checkpoint, or a shard is missing.
         FormatError: If a shard index or a header is malformed.
         IntegrityError: If the checkpoint is incomplete or damaged.
+        EncryptedError: If it is encrypted, and the key is missing or another one.
         TypeError: If `target` is a dict of anything but lazy tensors.
         TransportError: If the bytes cannot be read.
     """
-    with opened(target) as tensors:
+    with opened(target, key=key) as tensors:
         goal = Target(None, None, None, assign=True)  # also a model without data, which differs
         fit = fitted(model, tensors, goal, key_map=key_map, strip_prefix=strip_prefix, add_prefix=add_prefix)
         check_match(fit.plan.match, model, tensors.path, strict=strict, ignore_mismatched=False)

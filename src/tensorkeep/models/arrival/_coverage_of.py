@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import nn
 
+from tensorkeep.encryption import KeyLike
 from tensorkeep.models._coverage import Coverage
 from tensorkeep.models._load import Loadable, Renaming, fitted, opened
 from tensorkeep.models._plan import Target
@@ -16,6 +19,7 @@ def coverage(
     key_map: Renaming | None = None,
     strip_prefix: str | None = None,
     add_prefix: str | None = None,
+    key: KeyLike | Sequence[KeyLike] | None = None,
 ) -> Coverage:
     """Say which bytes of a checkpoint go into which parameters of a model, and which into nothing. Nothing is loaded.
 
@@ -29,6 +33,7 @@ def coverage(
         key_map: Renames tensors of the checkpoint, as `load_into` does.
         strip_prefix: Text to remove from the start of names.
         add_prefix: Text to put before names.
+        key: The key of an encrypted checkpoint; see `tensorkeep.open`.
 
     Returns:
         What becomes of each tensor, and which parameters get nothing.
@@ -41,10 +46,11 @@ def coverage(
         SourceMissingError: If there is no such checkpoint, or a shard is missing.
         FormatError: If a shard index or a header is malformed.
         IntegrityError: If the checkpoint is incomplete or damaged.
+        EncryptedError: If it is encrypted, and the key is missing or another one.
         TypeError: If `target` is a dict of anything but lazy tensors.
         TransportError: If the headers cannot be read.
     """
-    with opened(target) as tensors:
+    with opened(target, key=key) as tensors:
         goal = Target(None, None, None, assign=_is_on_meta(model))
         return fitted(
             model, tensors, goal, key_map=key_map, strip_prefix=strip_prefix, add_prefix=add_prefix

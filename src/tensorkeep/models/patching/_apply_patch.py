@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
@@ -15,10 +15,11 @@ from tensorkeep.deltas.encoding import BLOCK_LENGTH, Delta, word_of
 from tensorkeep.deltas.reading import N_THREADS, Change, Content, Patch
 from tensorkeep.digests import new_hasher
 from tensorkeep.dtypes import BY_TORCH
+from tensorkeep.encryption import KeyLike
 from tensorkeep.errors import IntegrityError, RefusedError
 from tensorkeep.models._parameters import ParameterStorage, state_of
 from tensorkeep.parallel import parallel_for_each
-from tensorkeep.patches.opening import Checkpoint, opened_patches
+from tensorkeep.patches.opening import Checkpoint, Opening
 from tensorkeep.tensors import overlapping
 
 _INTEGERS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -43,7 +44,7 @@ class _Job(msgspec.Struct, frozen=True, eq=False):
         return self.storage.names[0]
 
 
-def apply_patch(model: nn.Module, *patches: Checkpoint) -> None:
+def apply_patch(model: nn.Module, *patches: Checkpoint, key: KeyLike | Sequence[KeyLike] | None = None) -> None:
     """Apply patches to a model in memory, in place and without a second copy; all is checked first.
 
         tensorkeep.torch.apply_patch(model, "110.patch.safetensors")
@@ -56,8 +57,10 @@ def apply_patch(model: nn.Module, *patches: Checkpoint) -> None:
     Args:
         model: The model. The names of its state dict are the names in the patches; tied weights change together.
         *patches: Patches in their order, as `tensorkeep.patches.make` writes them: paths, URLs, or open files.
+        key: The key of encrypted patches; see `tensorkeep.open`.
 
     Raises:
+        EncryptedError: If a patch is encrypted, and the key is missing or another one.
         IntegrityError: If a weight is not the one that the patch is for, or would not become the one it promises.
         RefusedError: If the patch adds or removes tensors, or names one that the model lacks; or if tensors that
             change share a part of their memory.
@@ -66,7 +69,7 @@ def apply_patch(model: nn.Module, *patches: Checkpoint) -> None:
         TransportError: If a patch cannot be read.
     """
     with ExitStack() as stack:
-        jobs = _jobs(model, opened_patches(patches, stack))
+        jobs = _jobs(model, Opening(stack, key).patches(patches))
         parallel_for_each(jobs, _check, n_threads=N_THREADS)
         with torch.no_grad():
             parallel_for_each(jobs, _write, n_threads=N_THREADS)

@@ -18,7 +18,7 @@ from tensorkeep.kinds import refuse
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.patches._apply import apply
 from tensorkeep.patches.feed._index import INDEX_NAME, FeedIndex, FeedStep, parse_feed
-from tensorkeep.patches.opening import copy_to, opened_patches
+from tensorkeep.patches.opening import Opening, copy_to
 from tensorkeep.transport import (
     ByteRange,
     ByteSource,
@@ -149,7 +149,7 @@ class Follower:
         _download(path, local, following.nbytes)
         refuse(verify(local).findings, path)
         with ExitStack() as stack:
-            (patch,) = opened_patches([local], stack)
+            (patch,) = Opening(stack).patches([local])
             self._require(following, patch.description.new.digest, path)
             if self._digest not in {None, patch.description.old.digest}:
                 raise IntegrityError(f"the patch of step {following.step} is for another step", path=path)

@@ -8,13 +8,13 @@ from contextlib import ExitStack, suppress
 
 import msgspec
 
-from tensorkeep.checkpoint import open_checkpoint, save_checkpoint
+from tensorkeep.checkpoint import save_checkpoint
 from tensorkeep.deltas import patched
 from tensorkeep.deltas.reading import contents_of, digest_of_contents
-from tensorkeep.errors import RefusedError, SourceMissingError, as_transport_error
+from tensorkeep.errors import RefusedError, SourceMissingError, UnsupportedError, as_transport_error
 from tensorkeep.patches._make import make
 from tensorkeep.patches.feed._index import INDEX_NAME, FeedIndex, FeedStep, anchor_name, parse_feed, patch_name
-from tensorkeep.patches.opening import Checkpoint, opened, opened_patches
+from tensorkeep.patches.opening import Checkpoint, Opening
 from tensorkeep.tensors import LazyTensors
 from tensorkeep.transport import publish, refuse_url
 
@@ -75,6 +75,7 @@ class Publisher:
         Raises:
             RefusedError: If the number is not higher than the last one, or a file that this feed did not publish has
                 the name of the step.
+            UnsupportedError: If the checkpoint is encrypted: a feed is plain.
             TensorkeepError: If `make` or `save_checkpoint` would raise it.
         """
         with as_transport_error("could not make the directory", self._directory):
@@ -88,7 +89,8 @@ class Publisher:
                 hint="Publish a run that went back in a new directory",
             )
         with ExitStack() as stack:
-            new = opened(checkpoint, stack)
+            new = Opening(stack).checkpoint(checkpoint)
+            _refuse_encrypted(new)
             before = self._claimed(step, before)
             made = self._with_patch(step, new, before, stack) if before.steps else FeedStep(step, _digest_of(new))
             since = next((place for place, each in enumerate(reversed(before.steps)) if each.anchor), None)
@@ -114,11 +116,12 @@ class Publisher:
         """Write the patch from the last step to a new one."""
         place = max(place for place, each in enumerate(before.steps) if each.anchor)
         anchor, *later = before.steps[place:]
-        base = stack.enter_context(open_checkpoint(self._path(anchor.anchor or "")))
-        steps = opened_patches([self._path(each.patch or "") for each in later], stack)
+        opening = Opening(stack)
+        base = opening.checkpoint(self._path(anchor.anchor or ""))
+        steps = opening.patches(self._path(each.patch or "") for each in later)
         name = patch_name(step)
         made = make(patched(base, steps), new, self._path(name), overwrite=True, durable=self._durable)
-        (patch,) = opened_patches([made.path], stack)
+        (patch,) = opening.patches([made.path])
         return FeedStep(step, patch.description.new.digest, patch=name, nbytes=os.path.getsize(made.path))
 
     def _index(self) -> FeedIndex:
@@ -142,6 +145,15 @@ class Publisher:
 
     def _path(self, name: str) -> str:
         return os.path.join(self._directory, name)
+
+
+def _refuse_encrypted(tensors: LazyTensors) -> None:
+    if tensors.encryption is not None:
+        raise UnsupportedError(
+            "this is encrypted, and a feed is plain",
+            path=tensors.path,
+            hint="Serve patches between encrypted checkpoints (tensorkeep.patches.make), which are encrypted too",
+        )
 
 
 def _digest_of(tensors: LazyTensors) -> str:

@@ -5,6 +5,6 @@
 """
 
 from tensorkeep.patches.opening._copy import copy_to
-from tensorkeep.patches.opening._open import Checkpoint, opened, opened_patches
+from tensorkeep.patches.opening._open import Checkpoint, Opening, encryption_of
 
-__all__ = ["Checkpoint", "copy_to", "opened", "opened_patches"]
+__all__ = ["Checkpoint", "Opening", "copy_to", "encryption_of"]

@@ -8,6 +8,7 @@ from typing import Any
 
 from tensorkeep.arrays import ArrayT
 from tensorkeep.collector import PausedCollector
+from tensorkeep.encryption import Encryption
 from tensorkeep.errors import TensorNotFoundError
 from tensorkeep.formats.safetensors import State
 from tensorkeep.tensors.lazy._computed import Scope, computed_tensor
@@ -17,7 +18,6 @@ from tensorkeep.tensors.lazy._name_patterns import (
     Selector,
     changed_names,
     chosen_names,
-    did_you_mean,
     nothing_chosen,
 )
 from tensorkeep.tensors.lazy._named import NamedTensors
@@ -65,7 +65,7 @@ class LazyTensors(NamedTensors[ArrayT]):
                 "no tensor is chosen",
                 path=self.path,
                 expected="a name that matches " + (" or ".join(map(repr, selectors)) or "a pattern"),
-                hint=did_you_mean(texts[0], self) if texts else None,
+                hint=self._hint_for(texts[0]) if texts else None,
             )
         return self._view({name: self[name] for name in chosen}, self._flat_state())
 
@@ -283,7 +283,8 @@ class TensorView(LazyTensors[ArrayT]):
         path: A name for the whole, for error messages.
         metadata: Free text by key; None for none at all.
         state: What to say of the nested state that the tensors are all parts of.
-        beside: What the tensors are from: it knows whether only what was signed beside it may be read.
+        beside: What the tensors are from: it knows how its files are encrypted, and whether only what was signed
+            beside it may be read.
     """
 
     def __init__(
@@ -296,6 +297,7 @@ class TensorView(LazyTensors[ArrayT]):
         beside: LazyTensors | None = None,
     ) -> None:
         self._beside = None if beside is None else beside._under_policy
+        self._encryption = None if beside is None else beside.encryption
         self._tensors = {name: lazy if lazy.name == name else lazy.renamed(name) for name, lazy in tensors.items()}
         self._path = path
         self._metadata = None if metadata is None else dict(metadata)
@@ -320,6 +322,11 @@ class TensorView(LazyTensors[ArrayT]):
     def metadata(self) -> dict[str, str]:
         """The metadata of the files: free text by key. A new dict, empty if there is none."""
         return dict(self._metadata or {})
+
+    @property
+    def encryption(self) -> Encryption | None:
+        """How the files are encrypted; None if they are not, or there is no key for them."""
+        return self._encryption
 
     @property
     def _under_policy(self) -> LazyTensors | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from tensorkeep.arrays import ArrayT
 from tensorkeep.collector import PausedCollector
+from tensorkeep.encryption import Encryption
 from tensorkeep.errors import FormatError, TensorNotFoundError
 from tensorkeep.formats.safetensors import State
 from tensorkeep.parallel import Progress
@@ -41,6 +42,11 @@ class NamedTensors(ShownTensors[ArrayT]):
     @property
     def state(self) -> State | None:
         """What the files say of the nested state that the tensors are parts of; None if they say nothing."""
+        return None
+
+    @property
+    def encryption(self) -> Encryption | None:
+        """How the files are encrypted; None if they are not, or there is no key for them."""
         return None
 
     def companion(self, name: str, *, max_nbytes: int) -> bytes:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import tensorkeep
-from tensorkeep.cli.inputs import AsJson, AsSarif, Engine, Target, Variant, share_of
+from tensorkeep.cli.inputs import AsJson, AsSarif, Engine, KeyOptions, Target, Variant, share_of
 from tensorkeep.cli.reports import Checked
 from tensorkeep.cli.terminal import progress_bar, show_result, show_text
 from tensorkeep.errors import UnsupportedError
@@ -39,6 +39,7 @@ def check(
     engine: Engine = None,
     as_json: AsJson = False,
     sarif: AsSarif = False,
+    key: KeyOptions,
 ) -> int:
     """Say whether tensors make sense together, and for a model.
 
@@ -57,7 +58,13 @@ def check(
         raise UnsupportedError("--min-fit needs --against: without a model, nothing says what is missing")
     with progress_bar("checking") as progress:
         report = tensorkeep.check(
-            path, against=against, data=data, variant=variant, engine=engine, progress=progress if data else None
+            path,
+            against=against,
+            data=data,
+            variant=variant,
+            engine=engine,
+            progress=progress if data else None,
+            key=key.keys(),
         )
     checked = Checked(report, least)
     if sarif:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import tensorkeep
-from tensorkeep.cli.inputs import AsJson, Engine, KeyOptions, Select
+from tensorkeep.cli.inputs import AsJson, Engine, KeyOptions, Select, open_any
 from tensorkeep.cli.reports import Comparison
 from tensorkeep.cli.terminal import progress_bar, show_result
 from tensorkeep.errors import UnsupportedError
-from tensorkeep.on_demand import imported
 
 if TYPE_CHECKING:
     from tensorkeep.encryption import Key
@@ -59,17 +58,14 @@ def diff(
 
 def _opened(paths: list[str], engine: str | None, keys: list[Key] | None, stack: ExitStack) -> list[Opened]:
     """Open two checkpoints: both with the engine, or the one that it reads."""
-    open_with, options_of = imported("tensorkeep.checkpoint:open_with"), imported("tensorkeep.kinds:OpenOptions")
-    given = tensorkeep.encryption.Keys.given(keys)
-    optional = None if given is None else given.optional()
     found: list[Opened] = []
     refusals: list[UnsupportedError] = []
     for path in paths:
         try:
-            found.append(stack.enter_context(open_with(path, options_of(engine=engine, keys=optional))))
+            found.append(stack.enter_context(open_any(path, keys, engine=engine)))
         except UnsupportedError as error:
             if engine is None or error.found != repr(engine) or refusals:
                 raise
             refusals.append(error)
-            found.append(stack.enter_context(open_with(path, options_of(keys=optional))))
+            found.append(stack.enter_context(open_any(path, keys)))
     return found

@@ -86,6 +86,7 @@ def _chosen(
     """Return the names that patterns stand for; none where damage keeps the checkpoint from being opened."""
     try:
         with tensorkeep.open(path, variant=variant, engine=engine, key=keys) as tensors:
+            tensors.require_names()
             chosen = tensors.select(*patterns)
             return [piece for name in chosen for piece in tensors.splits.get(name, (name,))]
     except (FormatError, IntegrityError, SourceMissingError):

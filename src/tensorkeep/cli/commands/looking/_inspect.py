@@ -180,6 +180,7 @@ def _other_view(
     if framework is None:
         return None
     with tensorkeep.open(path, variant=variant, dangerous="record", engine=engine, key=keys) as opened:
+        opened.require_names()
         return "--for", memory_lines(path, framework, opened.explain(framework))
 
 

@@ -82,6 +82,8 @@ def slice_tensor(
     """
     items = () if index is None else parse_index_text(index)
     with tensorkeep.open(path, variant=variant, engine=engine, key=key.keys()) as tensors:
+        if name not in tensors:
+            tensors.require_names()
         if name not in tensors and (index, output, dtype, plan) == (None, None, None, False):
             lines = _other_value(tensors, name)
             if lines is not None:

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import typer
 
 import tensorkeep
-from tensorkeep.cli.inputs import Engine, Variant
+from tensorkeep.cli.inputs import Engine, KeyOptions, Variant
 from tensorkeep.cli.terminal import call_on_signal, show, show_warning
 
 _LOOK_EVERY_S: Final = 0.5
@@ -39,6 +39,7 @@ def view(
     port: Annotated[int, typer.Option("--port", metavar="NUMBER", help="The port; 0 takes any free one.")] = 0,
     variant: Variant = None,
     engine: Engine = None,
+    key: KeyOptions,
 ) -> None:
     """Look at a checkpoint in a browser.
 
@@ -48,7 +49,9 @@ def view(
 
     The address holds a secret; nobody can look without it. Ctrl-C stops the viewer.
     """
-    with tensorkeep.viewing.Viewer(path, other, host=host, port=port, variant=variant, engine=engine) as viewer:
+    with tensorkeep.viewing.Viewer(
+        path, other, host=host, port=port, variant=variant, engine=engine, key=key.keys()
+    ) as viewer:
         is_over = threading.Event()
         call_on_signal(is_over.set)
         show([[("viewing at ", ""), (viewer.url, "module")]])

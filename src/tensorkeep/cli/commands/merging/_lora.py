@@ -9,7 +9,7 @@ import typer
 
 import tensorkeep
 from tensorkeep.cli.commands.merging._merged import refusing_numbers, write_merged
-from tensorkeep.cli.inputs import AsJson, BaseModel, Force, Output, Saving
+from tensorkeep.cli.inputs import AsJson, BaseModel, Force, KeyOptions, Output, Saving, open_any
 from tensorkeep.cli.reports import Extracted
 from tensorkeep.cli.terminal import Writing, show_result
 
@@ -57,13 +57,15 @@ def extract_lora(
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Equal seeds give equal files.")] = 0,
     force: Force = False,
     as_json: AsJson = False,
+    key: KeyOptions,
 ) -> None:
     """Write what training changed as a LoRA adapter.
 
     Each matrix that changed gets the two factors that are nearest to its change; the error says which share of the
     change they lack. Everything else that changed is held whole. peft and 'tensorkeep lora add' read the adapter.
     """
-    with tensorkeep.open(base) as before, tensorkeep.open(tuned) as after:
+    keys = key.keys()
+    with open_any(base, keys) as before, open_any(tuned, keys) as after:
         write = partial(
             tensorkeep.merging.extract_lora,
             before,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 import tensorkeep
-from tensorkeep.cli.inputs import Chosen, Saving, size_of
+from tensorkeep.cli.inputs import Chosen, Saving, keys_of, open_any, size_of
 from tensorkeep.cli.reports import read_written
 from tensorkeep.cli.terminal import Writing, show_result
 from tensorkeep.errors import TensorkeepError
@@ -26,8 +26,9 @@ def write_merged(
     chosen: Chosen | None = None,
 ) -> None:
     """Open the models, write what a function makes of them, and report it."""
+    keys, encrypt = saving.key.keys(), saving.encryption.encryption()
     with ExitStack() as files:
-        models = [_select(files.enter_context(tensorkeep.open(path)), chosen or Chosen()) for path in paths]
+        models = [_select(files.enter_context(open_any(path, keys)), chosen or Chosen()) for path in paths]
         with refusing_numbers():
             merged = merge(*models)
         write = partial(
@@ -36,10 +37,12 @@ def write_merged(
             saving.output,
             max_shard_size=size_of(saving.max_shard_size),
             sha256=saving.sha256,
+            encrypt=encrypt,
         )
         writing = Writing(saving.output, force=saving.force, asks=not saving.as_json)
         writing.run_shown("merging", write)
-    show_result(read_written(saving.output, None, writing.seconds, writing.replaced), as_json=saving.as_json)
+    written = read_written(saving.output, None, writing.seconds, writing.replaced, keys_of(encrypt))
+    show_result(written, as_json=saving.as_json)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from tensorkeep.cli.inputs import (
     Dequantize,
     Engine,
     Force,
+    KeyOptions,
     Names,
     Target,
     Variant,
@@ -55,6 +56,7 @@ def export(
     engine: Engine = None,
     force: Force = False,
     as_json: AsJson = False,
+    key: KeyOptions,
 ) -> None:
     """Write a checkpoint as a file of another format.
 
@@ -78,6 +80,7 @@ def export(
         cast=cast,
         variant=variant,
         engine=engine,
+        key=key.keys(),
         drop_unknown=drop_unknown,
         check=check,
     )

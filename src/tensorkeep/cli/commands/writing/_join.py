@@ -22,6 +22,7 @@ from tensorkeep.cli.inputs import (
     SplitLarge,
     Stochastic,
     Variant,
+    keys_of,
 )
 from tensorkeep.cli.reports import read_written
 from tensorkeep.cli.terminal import Writing, show_result
@@ -53,6 +54,7 @@ def join(
     checkpoint or what it held before.
     """
     _refuse_one(sources)
+    encrypt = encryption.encryption()
     write = partial(
         tensorkeep.join,
         sources,
@@ -62,7 +64,7 @@ def join(
         variant=variant,
         **files.arguments(),
         key=key.keys(),
-        encrypt=(encrypt := encryption.encryption()),
+        encrypt=encrypt,
         select=chosen.select,
         drop=chosen.drop,
         change=keys.change(),
@@ -71,7 +73,7 @@ def join(
     )
     writing = Writing(directory, force=force, asks=not as_json)
     writing.run_shown("writing", write)
-    written = read_written(directory, files.output_variant, writing.seconds, writing.replaced, encrypt)
+    written = read_written(directory, files.output_variant, writing.seconds, writing.replaced, keys_of(encrypt))
     show_result(written, as_json=as_json)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 import tensorkeep
-from tensorkeep.cli.inputs import AsJson, Force
+from tensorkeep.cli.inputs import AsJson, EncryptOptions, Force, KeyOptions, keys_of
 from tensorkeep.cli.reports import Patched, read_written
 from tensorkeep.cli.terminal import Writing, show_result
 
@@ -38,6 +38,8 @@ def patch(
     ] = False,
     force: Force = False,
     as_json: AsJson = False,
+    key: KeyOptions,
+    encryption: EncryptOptions,
 ) -> None:
     """Turn one checkpoint into another with a small file.
 
@@ -49,23 +51,30 @@ def patch(
 
     A patch has the digests of both checkpoints, and fits no others. If apply or undo is stopped, PATH is the old
     checkpoint or the new one.
+
+    A key applies to whichever is encrypted. What is written is then encrypted too, with the same key unless --encrypt
+    names another.
     """  # noqa: D301 - typer takes it as a mark to keep the lines
     _refuse_misuse(action, paths, output)
     patches = tensorkeep.patches
+    keys, encrypt = key.keys(), encryption.encryption()
+    secrets: dict[str, Any] = {"key": keys, "encrypt": encrypt}
     destination = output or paths[0]
     writing = Writing(destination, force=force, asks=not as_json)
     if action in {"make", "chain"}:
         write = (
-            partial(patches.make, paths[0], paths[1], destination, reversible=reversible)
+            partial(patches.make, paths[0], paths[1], destination, reversible=reversible, **secrets)
             if action == "make"
-            else partial(patches.chain, paths, destination)
+            else partial(patches.chain, paths, destination, **secrets)
         )
         made = writing.run_shown("comparing" if action == "make" else "adding", write)
         show_result(Patched(made, writing.seconds, writing.replaced), as_json=as_json)
         return
     change = patches.apply if action == "apply" else patches.undo
-    writing.run_shown("patching", partial(change, *paths, output=output))
-    show_result(read_written(destination, None, writing.seconds, writing.replaced), as_json=as_json)
+    writing.run_shown("patching", partial(change, *paths, output=output, **secrets))
+    readable = [*(keys or ()), *(keys_of(encrypt) or ())]
+    written = read_written(destination, None, writing.seconds, writing.replaced, readable or None)
+    show_result(written, as_json=as_json)
 
 
 def _refuse_misuse(action: str, paths: list[str], output: str | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -24,6 +24,7 @@ from tensorkeep.cli.inputs import (
     SplitLarge,
     Stochastic,
     Variant,
+    keys_of,
     pairs_of,
     size_of,
 )
@@ -79,13 +80,14 @@ def reshard(
     """
     if tp is not None or plan:
         others = (balance, split_large, keys.keys, cast, stochastic, files.sha256, files.order, files.output_variant)
-        secrets = (key.keys(), encryption.encryption())
-        if any((*others, *secrets, *names.arguments().values())) or files.align != ALIGNMENT_NBYTES:
+        if any((*others, encryption.encrypt, *names.arguments().values())) or files.align != ALIGNMENT_NBYTES:
             raise typer.BadParameter(
-                "with --tp, only --max-shard-size and --variant of the other options apply", param_hint="'--tp'"
+                "with --tp, only --max-shard-size, --variant and keys of the other options apply", param_hint="'--tp'"
             )
-        _reshard_for_ranks(source, directory, tp, plan, files.max_shard_size, variant, force=force, as_json=as_json)
+        settings = {"max_shard_size": size_of(files.max_shard_size), "variant": variant, "key": key.keys()}
+        _reshard_for_ranks(source, directory, tp, plan, settings, force=force, as_json=as_json)
         return
+    encrypt = encryption.encryption()
     write = partial(
         tensorkeep.reshard,
         source,
@@ -95,7 +97,7 @@ def reshard(
         variant=variant,
         **files.arguments(),
         key=key.keys(),
-        encrypt=(encrypt := encryption.encryption()),
+        encrypt=encrypt,
         **names.arguments(),
         change=keys.change(),
         cast=cast,
@@ -103,7 +105,7 @@ def reshard(
     )
     writing = Writing(directory, force=force, asks=not as_json)
     writing.run_shown("writing", write)
-    written = read_written(directory, files.output_variant, writing.seconds, writing.replaced, encrypt)
+    written = read_written(directory, files.output_variant, writing.seconds, writing.replaced, keys_of(encrypt))
     show_result(written, as_json=as_json)
 
 
@@ -112,8 +114,7 @@ def _reshard_for_ranks(
     directory: str,
     n_ranks: int | None,
     plan: list[str] | None,
-    max_shard_size: str,
-    variant: str | None,
+    settings: dict[str, Any],
     *,
     force: bool,
     as_json: bool,
@@ -126,8 +127,7 @@ def _reshard_for_ranks(
         directory,
         n_ranks,
         plan=_plan_of(plan),
-        max_shard_size=size_of(max_shard_size),
-        variant=variant,
+        **settings,
     )
     writing = Writing(directory, force=force, asks=not as_json)
     done = writing.run_shown("writing", write)

@@ -43,6 +43,8 @@ def read_report(
     description = _described(path) if is_alone else None
     if description is None or _may_be_quantized(description):
         with tensorkeep.open(path, variant=variant, dangerous="record", engine=engine, key=keys) as opened:
+            if pattern is not None:
+                opened.require_names()
             description, left_out = opened.describe(), opened.left_out()
             quantized = opened.quantized() if _may_be_quantized(description) else None
     state = state_of(description)

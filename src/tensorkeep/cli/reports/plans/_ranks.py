@@ -30,6 +30,7 @@ def read_ranks(path: str, variant: str | None, keys: list[Key] | None, n_ranks: 
     """Compute what each rank would read; no data is read."""
     checkpoint = tensorkeep.checkpoint
     with tensorkeep.open(path, variant=variant, dangerous="record", key=keys) as tensors:
+        tensors.require_names()
         plan = checkpoint.RankPlan(checkpoint.parts_of(tensors), (n_ranks,), checkpoint.sharded_along(dim))
     return [plan.reads_of(rank) for rank in range(n_ranks)]
 
