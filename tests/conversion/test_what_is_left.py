@@ -218,6 +218,6 @@ def test_a_link_to_the_source_is_no_destination(tmp_path: Path, destination: str
     (tmp_path / "out" / "model.safetensors").symlink_to(tmp_path / "a.pt")
 
     with pytest.raises(UnsupportedError, match="is a source"):
-        convert(tmp_path / "a.pt", tmp_path / destination)
+        convert(tmp_path / "a.pt", tmp_path / destination, overwrite=True)
     assert (tmp_path / "a.pt").read_bytes() == before
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["model.safetensors"]

@@ -243,7 +243,8 @@ def convert(
 
         def refuse_loss(new: Collection[str] = ()) -> None:
             if not overwrite:
-                refuse_existing(target.directory, target.stem, sources.opened, new)
+                own = sources.opened if rewrite.takes_all else ()
+                refuse_existing(target.directory, target.stem, own, new)
 
         refuse_loss()
         with PausedCollector():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,39 @@ def test_a_source_is_replaced(tmp_path: Path, form: str) -> None:
     tensorkeep.convert(place, place, cast="bf16")
 
     assert {name: lazy.dtype for name, lazy in tensorkeep.open(place).items()} == {"x": "BF16", "b": "BF16"}
+
+
+@pytest.mark.parametrize("write", [tensorkeep.reshard, tensorkeep.convert])
+@pytest.mark.parametrize("part", [{"select": "a"}, {"drop": "b"}], ids=str)
+def test_a_source_is_not_replaced_by_a_part_of_it(tmp_path: Path, write: Any, part: dict[str, str]) -> None:
+    tensorkeep.save_checkpoint(A | B, tmp_path / "run", max_shard_size=1300)
+
+    with pytest.raises(DestinationExistsError):
+        write(tmp_path / "run", tmp_path / "run", **part)
+
+    assert list(tensorkeep.open(tmp_path / "run")) == ["a", "b"]
+    write(tmp_path / "run", tmp_path / "run", **part, overwrite=True)
+    assert list(tensorkeep.open(tmp_path / "run")) == ["a"]
+
+
+def test_a_shard_of_a_source_is_not_replaced(tmp_path: Path) -> None:
+    """Neither through a link to it, nor by its name, where the index stays."""
+    tensorkeep.save(A, tmp_path / "one.safetensors")
+    (tmp_path / "run").mkdir()
+    for name, tensors in (("a", A), ("b", B)):
+        tensorkeep.numpy.save_file(tensors, tmp_path / "run" / f"{name}.safetensors")
+    index = {"metadata": {}, "weight_map": {"a": "a.safetensors", "b": "b.safetensors"}}
+    (tmp_path / "run" / "model.safetensors.index.json").write_text(json.dumps(index))
+    (tmp_path / "link.safetensors").symlink_to("run/a.safetensors")
+    tensorkeep.patches.make(tmp_path / "run", tmp_path / "one.safetensors", tmp_path / "patch.safetensors")
+
+    for place in (tmp_path / "link.safetensors", tmp_path / "run" / "a.safetensors"):
+        with pytest.raises(DestinationExistsError):
+            tensorkeep.convert(tmp_path / "run", place)
+        with pytest.raises(DestinationExistsError):
+            tensorkeep.patches.apply(tmp_path / "run", tmp_path / "patch.safetensors", output=place)
+
+    assert sorted(tensorkeep.load(tmp_path / "run")) == ["a", "b"]
 
 
 def test_one_that_appears_meanwhile_stays(source: Path, tmp_path: Path) -> None:

@@ -14,13 +14,14 @@ from tensorkeep.transport import exists, is_remote, join, without_secrets
 
 
 def refuse_existing(directory: str, stem: str, sources: Iterable[Opened], new: Collection[str] = ()) -> None:
-    """Refuse a destination with a checkpoint that is not among the sources; `new` names files about to be written.
+    """Refuse a destination with a checkpoint that is not one of the sources; `new` names files about to be written.
 
-    A source may be replaced: the caller has named it, and its tensors are the ones being written.
+    A source may be replaced, as a whole: the caller has named it, and its tensors are the ones being written.
     """
-    own = {_place(path) for source in sources for path in (source.path, *_files_of(source))}
-    names = dict.fromkeys([*FileNames.of_safetensors(stem).entries, *new])
-    found = [name for name in names if _is_there(path := join(directory, name)) and _place(path) not in own]
+    places = {_place(join(directory, name)): name for name in (*FileNames.of_safetensors(stem).entries, *new)}
+    replaced = [source for source in sources if _place(source.path) in places]
+    own = {_place(path) for source in replaced for path in (source.path, *_files_of(source))}
+    found = [name for place, name in places.items() if place not in own and _is_there(join(directory, name))]
     if found:
         raise destination_exists(directory, found)
 
@@ -44,4 +45,8 @@ def _is_there(path: str) -> bool:
 
 
 def _place(path: str) -> str:
-    return str(path) if is_remote(path) else os.path.realpath(path)
+    """Return the name that is replaced: a link itself is, and not the file that it leads to."""
+    if is_remote(path):
+        return str(path)
+    directory, name = os.path.split(path)
+    return os.path.join(os.path.realpath(directory), name)

@@ -46,6 +46,11 @@ class RewriteOptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.seed is not None and self.cast is None:
             raise UnsupportedError("a seed rounds what is cast, and nothing is", expected="cast= (--cast)")
 
+    @property
+    def takes_all(self) -> bool:
+        """Whether no tensor is left out by its name."""
+        return self.select is None and self.drop is None
+
 
 def identity_of(path: str) -> tuple[int, ...]:
     """Return a value that changes when a local file is replaced or written; a URL has a pinned version instead."""

@@ -88,7 +88,7 @@ def reshard(
         source: A directory, an index or a single file, of any library.
         directory: The destination, created if its parent exists, or the URL of a directory in a bucket. It may be the
             directory of the source, which stays whole until the new checkpoint is complete, and is then replaced if
-            its file names begin the same way.
+            its file names begin the same way; with `select` or `drop`, only if `overwrite` is true.
         max_shard_size: Bytes of tensors in one shard: a number, or text such as `"5GB"`.
         balance: Whether to make shards as equal in size as the order of the tensors allows.
         split_large: Whether to split larger tensors over shards by rows. Only tensorkeep assembles them again.
@@ -282,7 +282,8 @@ def rewrite_as_one(
 
         def refuse_loss(new: Collection[str] = ()) -> None:
             if not overwrite:
-                refuse_existing(os.fspath(directory), options.stem, [source for _, source in opened], new)
+                own = [source for _, source in opened] if rewrite.takes_all else []
+                refuse_existing(os.fspath(directory), options.stem, own, new)
 
         refuse_loss()
         state_files = {file for _, source in opened for file in (source.path, *source.state_files)}
