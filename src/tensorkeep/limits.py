@@ -161,6 +161,9 @@ About ten such pieces are in memory at once.
 WRITE_NBYTES: Final = 8 * 2**20
 """Bytes gathered for one write: long enough to stream, short enough to react to an interrupt."""
 
+WRITEBACK_NBYTES: Final = 32 * 2**20
+"""Bytes after which the disk begins to store what was written, if the end waits for it: it is busy from then on."""
+
 HASHED_APART_NBYTES: Final = 2**20
 """Bytes from which a second thread computes the digest while a tensor is written; the handover takes 30 us."""
 

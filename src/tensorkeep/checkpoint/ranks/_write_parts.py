@@ -15,12 +15,11 @@ from tensorkeep.transport import ByteRange, open_source
 
 def write_parts(parts: Sequence[Part], assigned: FillAssignment, *, durable: bool, beat: Beat) -> dict[str, bytes]:
     """Write the parts of this rank, and return the digests of tensors that it has whole."""
-    with ReservedFiles(assigned.files, beat) as files, Digesting() as digesting:
+    with ReservedFiles(assigned.files, beat, durable=durable) as files, Digesting() as digesting:
         in_order = sorted(assigned.parts, key=lambda part: (part.place.file, part.place.start))
         for part in in_order:
             _write(parts[part.item], part, files, digesting, beat)
-        if durable:
-            files.sync()
+        files.sync()
         whole = (part.name for part in in_order if part.is_whole)
         return dict(zip(whole, digesting.digests(), strict=True))
 
@@ -39,11 +38,10 @@ def write_own(
     reserved: Reservation, to_write: Mapping[str, TensorToWrite], *, durable: bool, beat: Beat
 ) -> dict[str, bytes]:
     """Write the tensors that the first rank got with values that are not tensors, and return their digests."""
-    with ReservedFiles(reserved.files, beat) as files, Digesting() as digesting:
+    with ReservedFiles(reserved.files, beat, durable=durable) as files, Digesting() as digesting:
         for name, tensor in to_write.items():
             files.fill(reserved.places[name], tensor.nbytes, tensor.buffers(), digesting)
-        if durable:
-            files.sync()
+        files.sync()
         return dict(zip(to_write, digesting.digests(), strict=True))
 
 

@@ -202,7 +202,7 @@ def fill_files(task: CopyTask | MakeTask) -> list[bytes]:
 
 def copy_tensors(task: CopyTask) -> list[bytes]:
     """Copy tensors from file to file, and return their digests."""
-    with ReservedFiles(task.files, os.getpid) as files, Digesting() as digesting:
+    with ReservedFiles(task.files, os.getpid, durable=task.durable) as files, Digesting() as digesting:
         for tensor in task.tensors:
             with tensor.source.opened() as source:
                 span = ByteRange(*tensor.span)
@@ -211,20 +211,19 @@ def copy_tensors(task: CopyTask) -> list[bytes]:
                 else:
                     files.copy(tensor.place, source, span)
                     digesting.carry(tensor.digest)
-        if task.durable:
-            files.sync()
+        files.sync()
         return digesting.digests()
 
 
 def make_tensors(task: MakeTask) -> list[bytes]:
     """Make tensors of one checkpoint, write them, and return their digests."""
     source = task.tensors[0].origin.source
-    with source.opened() as opened, ReservedFiles(task.files, os.getpid) as files, Digesting() as digesting:
+    reserved = ReservedFiles(task.files, os.getpid, durable=task.durable)
+    with source.opened() as opened, reserved as files, Digesting() as digesting:
         for tensor in task.tensors:
             made = tensor.origin.made(opened, tensor.name)
             files.fill(tensor.place, tensor.nbytes, made.tensor_to_write().buffers(), digesting)
-        if task.durable:
-            files.sync()
+        files.sync()
         return digesting.digests()
 
 
@@ -235,12 +234,11 @@ def _write_own(
     meter: ProgressMeter,
     durable: bool,
 ) -> dict[str, bytes]:
-    with ReservedFiles(reserved, lambda: None) as files, Digesting() as digesting:
+    with ReservedFiles(reserved, lambda: None, durable=durable) as files, Digesting() as digesting:
         for name, tensor in tensors.items():
             files.fill(places[name], tensor.nbytes, tensor.buffers(), digesting)
             meter.add(tensor.nbytes)
-        if durable:
-            files.sync()
+        files.sync()
         digests = digesting.digests()
         refuse_other_bytes(tensors.items(), digests)
         return dict(zip(tensors, digests, strict=True))

@@ -40,9 +40,10 @@ class _OpenFile:
 class ReservedFiles:
     """Files that are opened when they are written to; a context manager, which closes all. Usable from threads."""
 
-    def __init__(self, reserved: tuple[Reserved, ...], beat: Beat) -> None:
+    def __init__(self, reserved: tuple[Reserved, ...], beat: Beat, *, durable: bool = False) -> None:
         self._reserved = reserved
         self._beat = beat
+        self._durable = durable
         self._open: OrderedDict[int, _OpenFile] = OrderedDict()
         self._written: set[int] = set()
         self._lock = Lock()
@@ -75,7 +76,7 @@ class ReservedFiles:
 
     def _opened(self, number: int) -> _OpenFile:
         try:
-            entry = self._open[number] = _OpenFile(ReservedFile(self._reserved[number]))
+            entry = self._open[number] = _OpenFile(ReservedFile(self._reserved[number], is_synced=self._durable))
         except SourceMissingError as error:
             raise error.with_fields(hint=_NOT_SHARED) from None
         self._written.add(number)
@@ -106,7 +107,9 @@ class ReservedFiles:
                 self._beat()
 
     def sync(self) -> None:
-        """Wait until the disk has what was written, and show meanwhile that this process is alive."""
+        """Wait until the disk has what was written, if it must; show meanwhile that this process is alive."""
+        if not self._durable:
+            return
         with Workers(1, "tensorkeep-sync") as thread:
             for number in sorted(self._written):
                 with self.using(number) as file:

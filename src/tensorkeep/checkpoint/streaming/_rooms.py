@@ -68,7 +68,8 @@ class PlannedRoom:
         self._destination.open()
         reservation = self._destination.reserve()
         self._places = reservation.places
-        self._files = self._open.enter_context(ReservedFiles(reservation.files, self._destination.refresh))
+        files = ReservedFiles(reservation.files, self._destination.refresh, durable=self._is_durable)
+        self._files = self._open.enter_context(files)
 
     def check(self, name: str, tensor: TensorToWrite) -> None:
         """Compare a tensor with the plan."""
@@ -102,8 +103,7 @@ class PlannedRoom:
                 expected=listed(f"`{name}`" for name in missing),
                 hint="Nothing was saved",
             )
-        if self._is_durable:
-            self._files.sync()
+        self._files.sync()
         self._destination.collect(digests)
         self._destination.commit()
 

@@ -58,11 +58,11 @@ def publish(
         before = _status_of_replaced(target)
         sweep_leftovers(os.path.dirname(target))
         finish_freeing()
-        staged = _StagedFile(target, before, on_written)
+        staged = _StagedFile(target, before, on_written, durable=durable)
     with staged:
         yield staged.sink
         with as_transport_error("could not write the file", target):
-            staged.commit(before, durable=durable)
+            staged.commit(before)
     if before is not None:
         remove_dependents(target)
 
@@ -135,10 +135,18 @@ def _status_of_replaced(target: str) -> os.stat_result | None:
 class _StagedFile:
     """The file that receives the bytes; removed on exit if it was not committed."""
 
-    def __init__(self, target: str, before: os.stat_result | None, on_written: Callable[[int], None] | None) -> None:
+    def __init__(
+        self,
+        target: str,
+        before: os.stat_result | None,
+        on_written: Callable[[int], None] | None,
+        *,
+        durable: bool,
+    ) -> None:
         self._target = target
+        self._durable = durable
         self._path, fd = _create_locked(target, before)
-        self.sink = FileSink(fd, target, on_written)
+        self.sink = FileSink(fd, target, on_written, is_synced=durable)
 
     def __enter__(self) -> Self:
         return self
@@ -151,16 +159,16 @@ class _StagedFile:
                 with suppress(OSError):
                     os.unlink(self._path)
 
-    def commit(self, before: os.stat_result | None, *, durable: bool) -> None:
+    def commit(self, before: os.stat_result | None) -> None:
         if before is not None:
             take_over_mode(self.sink.fd, before)
-        if durable:
+        if self._durable:
             os.fsync(self.sink.fd)  # before the rename: the name must never lead to bytes that are not on the disk
         os.close(os.dup(self.sink.fd))  # NFS and FUSE report failed writes when a descriptor is closed
         if not HANDLES_OPEN_FILES:
             self.sink.close()
         self._rename_or_copy()
-        if durable:
+        if self._durable:
             sync_directory(os.path.dirname(self._target))
 
     def _rename_or_copy(self) -> None:

@@ -18,6 +18,7 @@ from tensorkeep.limits import WRITE_NBYTES
 from tensorkeep.transport.sources import ByteRange, LocalFile
 from tensorkeep.transport.system import (
     _platform,
+    begin_writeback,
     copy_range,
     preallocate,
     preallocation_pays,
@@ -28,6 +29,9 @@ from tensorkeep.transport.system import (
 
 MARK_NBYTES: Final = 16
 """Bytes of the mark; a reserved file has at least this size."""
+
+_MIN_BEGUN_NBYTES: Final = 2**20
+"""Bytes below which a piece waits for the sync: the disk would get many small requests."""
 
 _FLAGS: Final = os.O_RDWR | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
 
@@ -57,10 +61,14 @@ def make_room(fd: int, path: str, nbytes: int) -> Reserved:
 
 
 class ReservedFile:
-    """A reserved file, open for filling; all methods but `close` may be called from several threads."""
+    """A reserved file, open for filling; all methods but `close` may be called from several threads.
 
-    def __init__(self, reserved: Reserved) -> None:
+    If it `is_synced` in the end, the disk begins with what was written at once.
+    """
+
+    def __init__(self, reserved: Reserved, *, is_synced: bool = False) -> None:
         self._path = reserved.path
+        self._is_synced = is_synced
         self._fd = -1
         with as_transport_error("could not write the file", self._path):
             self._fd = os.open(self._path, _FLAGS)
@@ -76,6 +84,7 @@ class ReservedFile:
         """Write bytes to their place."""
         with as_transport_error("could not write the file", self._path):
             write_at(self._fd, offset, data)
+        self._begin_writeback(offset, len(data))
 
     def copy_from(self, offset: int, source: LocalFile, span: ByteRange) -> None:
         """Copy bytes of a file to their place, inside the kernel where it can; by one thread at a time."""
@@ -87,12 +96,17 @@ class ReservedFile:
                 copied = copy_range(descriptor.number, start, self._fd, min(WRITE_NBYTES, span.stop - start))
                 if not copied:
                     raise SourceChangedError("the file became shorter while it was open", path=source.name)
+                self._begin_writeback(offset + start - span.start, copied)
                 start += copied
 
     def write_rows(self, offset: int, step: int, data: memoryview, row_nbytes: int) -> None:
         """Write rows that are `step` bytes apart in the file."""
         with as_transport_error("could not write the file", self._path):
             _write_rows(self._fd, offset, step, data, row_nbytes)
+
+    def _begin_writeback(self, offset: int, nbytes: int) -> None:
+        if self._is_synced and nbytes >= _MIN_BEGUN_NBYTES:
+            begin_writeback(self._fd, offset, nbytes)
 
     def sync(self) -> None:
         """Wait until everything written is on the disk."""

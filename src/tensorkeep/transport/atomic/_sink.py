@@ -9,10 +9,11 @@ from contextlib import suppress
 
 from tensorkeep.buffers import Buffer
 from tensorkeep.errors import SourceChangedError, as_transport_error
-from tensorkeep.limits import WRITE_NBYTES
+from tensorkeep.limits import WRITE_NBYTES, WRITEBACK_NBYTES
 from tensorkeep.transport.sources import ByteRange, ByteSource, JoinedSource, LocalFile
 from tensorkeep.transport.system import (
     GATHER_MAX,
+    begin_writeback,
     copy_range,
     gather_write,
     preallocate,
@@ -22,13 +23,17 @@ from tensorkeep.transport.system import (
 
 
 class FileSink:
-    """Writes to a descriptor, and closes it."""
+    """Writes to a descriptor, and closes it; what `is_synced` after the last byte goes to the disk meanwhile."""
 
-    def __init__(self, fd: int, path: str, on_written: Callable[[int], None] | None = None) -> None:
+    def __init__(
+        self, fd: int, path: str, on_written: Callable[[int], None] | None = None, *, is_synced: bool = False
+    ) -> None:
         self.fd = fd
         self._path = path
         self._on_written = on_written
+        self._is_synced = is_synced
         self._n_written = 0
+        self._n_begun = 0
 
     def close(self) -> None:
         """Close the descriptor once; a later write gets an error, never another file's descriptor."""
@@ -70,6 +75,9 @@ class FileSink:
 
     def _advance(self, nbytes: int) -> None:
         self._n_written += nbytes
+        if self._is_synced and (waiting := self._n_written - self._n_begun) >= WRITEBACK_NBYTES:
+            begin_writeback(self.fd, self._n_begun, waiting)
+            self._n_begun = self._n_written
         if self._on_written is not None:
             self._on_written(self._n_written)
 

@@ -144,7 +144,8 @@ class Transaction:
         place, path = self._staging.place_of(name), self._staging.path_of(name)
         with as_transport_error("could not write the file", place):
             before = status_of_replaced(place)
-            sink = FileSink(create_staged(path, private=before is not None), place, self._reporter(on_written))
+            fd = create_staged(path, private=before is not None)
+            sink = FileSink(fd, place, self._reporter(on_written), is_synced=self._durable)
         try:
             yield sink
             with as_transport_error("could not write the file", place):

@@ -13,6 +13,7 @@ from tensorkeep.transport.system._mounts import mapping_pays, preallocation_pays
 from tensorkeep.transport.system._platform import (
     GATHER_MAX,
     HANDLES_OPEN_FILES,
+    begin_writeback,
     copy_range,
     exchange,
     gather_write,
@@ -31,6 +32,7 @@ from tensorkeep.transport.system._xattrs import get_xattr_note, set_xattr_note
 __all__ = [
     "GATHER_MAX",
     "HANDLES_OPEN_FILES",
+    "begin_writeback",
     "copy_range",
     "exchange",
     "finish_freeing",
