@@ -46,6 +46,7 @@ unit: $(READY) ## Run the tests
 	@$(BIN)/python tests/support/remote/get_nginx.py
 	@$(BIN)/python tests/support/remote/get_azurite.py
 	@$(BIN)/python tests/support/get_chromium.py
+	@$(BIN)/python tests/support/signing/get_softhsm.py
 	$(BIN)/pytest --numprocesses logical --dist worksteal
 
 test-versions: ## Run the core of the tests on every Python found here, and with the lowest dependencies

@@ -202,5 +202,8 @@ MAX_BUNDLE_NODES: Final = 10_000
 MAX_SIGNATURES: Final = 16
 """Signatures of one directory that are all read; if there are more, only the usual names count."""
 
+MAX_CERTIFICATES: Final = 6
+"""Certificates in a signature; usually two or three. Hostile ones can be combined to hundreds of chains."""
+
 MAX_KEY_NBYTES: Final = 64 * 2**10
 """Bytes of a key or a policy; a key has a few hundred."""

@@ -15,6 +15,7 @@ from tensorkeep.cli import main
 from tensorkeep.numpy import save_file
 from tensorkeep.signing import PrivateKey, sign
 from tests.support.signing.checkpoints import save_checkpoint
+from tests.support.signing.softhsm import PIN, running_softhsm
 
 SECRET = "correct horse battery staple"
 
@@ -41,6 +42,22 @@ def test_the_password_comes_from_file_or_environment(tmp_path: Path, signed: Pat
     assert "encrypted" in without.stderr
     assert "signed by" in verified.stdout
     assert not any(SECRET in done.stdout + done.stderr for done in (made, by_file, by_environment, without, verified))
+
+
+def test_a_pin_comes_from_file_or_environment(tmp_path: Path, signed: Path, run: Any) -> None:
+    (tmp_path / "pin").write_text(PIN + "\n")
+    with running_softhsm(tmp_path / "hsm") as token:
+        environment = os.environ | {"TENSORKEEP_KEY_PASSWORD": PIN}
+        by_file = run("sign", "ckpt", "--pkcs11", token.uri("p256"), "--password-file", "pin", cwd=tmp_path)
+        by_environment = run("sign", "ckpt", "--pkcs11", token.uri("p256"), cwd=tmp_path, env=environment)
+        without = run("sign", "ckpt", "--pkcs11", token.uri("p256"), cwd=tmp_path)
+        in_the_uri = run("sign", "ckpt", "--pkcs11", token.uri("p256", "&pin-value=4711"), cwd=tmp_path)
+    two = run("sign", "ckpt", "--pkcs11", "pkcs11:", "--keyless", cwd=tmp_path)
+
+    done = (by_file, by_environment, without, in_the_uri, two)
+    assert [each.returncode for each in done] == [0, 0, 2, 2, 2]
+    assert "needs a PIN" in without.stderr
+    assert not any(secret in each.stdout + each.stderr for each in done for secret in (PIN, "4711"))
 
 
 def test_findings_and_signers_are_in_the_json(tmp_path: Path, signed: Path, run: Any) -> None:

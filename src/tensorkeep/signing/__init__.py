@@ -1,6 +1,9 @@
 """Signatures of checkpoints in the form of OpenSSF Model Signing, and the keys that make them.
 
 - `_keys`: private and public keys.
+- `_key_uri`: where a key in hardware is.
+- `_hardware`: keys in hardware.
+- `_certificates`: who owns a key, as an authority says.
 - `_bundle`: the file of a signature. Pure.
 - `_statement`: what a signature says. Pure.
 - `_provenance`: where a checkpoint came from. Pure.
@@ -11,7 +14,9 @@
 """
 
 from tensorkeep.signing._bundle import Bundle, emit_bundle, parse_bundle, signed_bytes
+from tensorkeep.signing._certificates import certified_key, parse_certificate, read_certificates
 from tensorkeep.signing._files import header_of
+from tensorkeep.signing._hardware import HardwareKey
 from tensorkeep.signing._keyless import sign_keyless
 from tensorkeep.signing._keys import KEY_KINDS, KeyKind, PrivateKey, PublicKey, is_encrypted
 from tensorkeep.signing._names import (
@@ -39,6 +44,7 @@ __all__ = [
     "USUAL",
     "Artifact",
     "Bundle",
+    "HardwareKey",
     "KeyKind",
     "PrivateKey",
     "PublicKey",
@@ -46,6 +52,7 @@ __all__ = [
     "SignedFile",
     "SignedHeader",
     "Statement",
+    "certified_key",
     "covered_names",
     "emit_bundle",
     "emit_provenance",
@@ -58,7 +65,9 @@ __all__ = [
     "is_provenance",
     "is_signature",
     "parse_bundle",
+    "parse_certificate",
     "parse_statement",
+    "read_certificates",
     "read_signature",
     "sign",
     "sign_keyless",

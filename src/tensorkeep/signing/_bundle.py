@@ -7,20 +7,23 @@
 
 The payload is signed together with its type, so neither can be changed. Nothing else in the file is trusted: the hint
 only says which key to try. A bundle with one certificate instead of a hint was signed by an identity, and
-`trust/_keyless.py` checks it. One with a chain of certificates was signed with a key that an authority certified; it
-counts if the policy names that key, and the chain is not checked.
+`trust/_keyless.py` checks it. One with a chain of certificates was signed with a key that an authority certified, and
+`trust/_authorities.py` checks it:
+
+    "verificationMaterial": {"x509CertificateChain": {"certificates": [{"rawBytes": "<base64 of DER>"}, …]}, …}
 """
 
 from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from typing import Any, Final, NoReturn
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, NoReturn
 
 import msgspec
 
 from tensorkeep.errors import FormatError, LimitError
-from tensorkeep.limits import MAX_BUNDLE_NODES, MAX_SIGNATURE_NBYTES, MAX_SIGNATURE_NODES
+from tensorkeep.limits import MAX_BUNDLE_NODES, MAX_CERTIFICATES, MAX_SIGNATURE_NBYTES, MAX_SIGNATURE_NODES
 
 MEDIA_TYPE: Final = "application/vnd.dev.sigstore.bundle.v0.3+json"
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
@@ -35,6 +38,7 @@ class Bundle(msgspec.Struct, frozen=True):
         signature: The signature.
         hint: Id of the key that made it, 64 hexadecimal digits; None if the bundle names none.
         is_by_identity: Whether it has an identity's certificate, and was not made with a key that lasts.
+        certificates: The key's certificate, then each authority's, as DER; empty without certificates.
     """
 
     text: bytes
@@ -42,11 +46,12 @@ class Bundle(msgspec.Struct, frozen=True):
     signature: bytes
     hint: str | None
     is_by_identity: bool
+    certificates: tuple[bytes, ...] = ()
 
 
 class _Signature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sig: str
-    keyid: str = ""
+    keyid: str | None = None
 
 
 class _Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -59,10 +64,18 @@ class _PublicKey(msgspec.Struct, frozen=True):
     hint: str | None = None
 
 
+class _Certificate(msgspec.Struct, frozen=True, rename="camel"):
+    raw_bytes: str
+
+
+class _Chain(msgspec.Struct, frozen=True):
+    certificates: Annotated[tuple[_Certificate, ...], msgspec.Meta(min_length=1, max_length=MAX_CERTIFICATES)]
+
+
 class _Material(msgspec.Struct, frozen=True, rename="camel"):
     public_key: _PublicKey | None = None
     certificate: Any = None
-    x509_certificate_chain: Any = None
+    x509_certificate_chain: _Chain | None = None
 
 
 class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -76,11 +89,13 @@ def signed_bytes(payload: bytes) -> bytes:
     return b"DSSEv1 %d %s %d %s" % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload), payload)
 
 
-def emit_bundle(payload: bytes, signature: bytes, hint: str) -> bytes:
-    """Return the text of a bundle."""
+def emit_bundle(payload: bytes, signature: bytes, hint: str, certificates: Sequence[bytes] = ()) -> bytes:
+    """Return the text of a bundle: with the certificates if there are any, else with the key's id."""
+    chain = {"certificates": [{"rawBytes": b64encode(der).decode()} for der in certificates]}
+    material = {"x509CertificateChain": chain} if certificates else {"publicKey": {"hint": hint}}
     document = {
         "mediaType": MEDIA_TYPE,
-        "verificationMaterial": {"publicKey": {"hint": hint}, "tlogEntries": []},
+        "verificationMaterial": {**material, "tlogEntries": []},
         "dsseEnvelope": {
             "payload": b64encode(payload).decode(),
             "payloadType": PAYLOAD_TYPE,
@@ -105,17 +120,19 @@ def parse_bundle(text: bytes, path: str) -> Bundle:
         if len(envelope.signatures) != 1:
             _refuse(path, "exactly one signature in the envelope", str(len(envelope.signatures)))
         payload, signature = _bytes_of(envelope.payload), _bytes_of(envelope.signatures[0].sig)
+        chain = material.x509_certificate_chain
+        certificates = tuple(_bytes_of(each.raw_bytes) for each in chain.certificates) if chain else ()
     except (FormatError, LimitError) as error:
         raise error.with_fields(path=path) from None
     except (ValueError, RecursionError) as error:  # of JSON, base64, UTF-8 and msgspec
         _refuse(path, "a sigstore bundle, version 0.3, as JSON", str(error))
-    key, others = material.public_key, (material.certificate, material.x509_certificate_chain)
-    if (key is not None) + sum(other is not None for other in others) != 1:
+    key = material.public_key
+    if sum(each is not None for each in (key, material.certificate, chain)) != 1:
         _refuse(path, "a key's id or a certificate", "both or neither")
     hint = (key.hint if key else None) or None
-    if envelope.signatures[0].keyid not in {"", hint}:
+    if envelope.signatures[0].keyid not in {None, "", hint}:
         _refuse(path, f"the key id {hint}", repr(envelope.signatures[0].keyid))
-    return Bundle(text, payload, signature, hint, material.certificate is not None)
+    return Bundle(text, payload, signature, hint, material.certificate is not None, certificates)
 
 
 def strict_json(text: bytes, *, max_nodes: int = MAX_SIGNATURE_NODES) -> Any:

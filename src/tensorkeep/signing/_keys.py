@@ -33,6 +33,7 @@ _CURVES: Final = {"secp256r1": "SHA256", "secp384r1": "SHA384", "secp521r1": "SH
 
 _LOCAL: Final = "Keep keys in local files"
 _NAME: Final = "Name it *.pem; the public key gets the same name with .pub"
+_CERTIFICATE: Final = "Name an authority's certificate in a policy: authorities = [{ certificate = FILE }]"
 _HOW_TO_UNLOCK: Final = "Give the password at the prompt, in a file or in an environment variable"
 
 
@@ -62,7 +63,7 @@ class PublicKey:
             UnsupportedError: If the key is of another kind.
             MissingDependencyError: If `cryptography` is not installed.
         """
-        return cls.of(_text_of(os.fsdecode(path)), os.fsdecode(path))
+        return cls.of(key_text(os.fsdecode(path)), os.fsdecode(path))
 
     @classmethod
     def of(cls, pem: bytes, path: str = "a public key") -> PublicKey:
@@ -84,6 +85,8 @@ class PublicKey:
         with importing(cryptography="'tensorkeep[trust]'"):
             from cryptography.exceptions import UnsupportedAlgorithm
             from cryptography.hazmat.primitives.serialization import load_pem_public_key
+        if b"BEGIN CERTIFICATE" in pem:
+            raise FormatError("a certificate, where a public key belongs", path=path, hint=_CERTIFICATE)
         try:
             key = load_pem_public_key(pem)
         except (ValueError, UnsupportedAlgorithm):
@@ -174,7 +177,7 @@ class PrivateKey:
             UnsupportedError: If the key is of another kind.
             MissingDependencyError: If `cryptography` is not installed.
         """
-        pem, shown = _text_of(os.fsdecode(path)), os.fsdecode(path)
+        pem, shown = key_text(os.fsdecode(path)), os.fsdecode(path)
         with importing(cryptography="'tensorkeep[trust]'"):
             from cryptography.exceptions import UnsupportedAlgorithm
             from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -257,7 +260,7 @@ def is_encrypted(path: str | os.PathLike[str]) -> bool:
     Raises:
         SourceMissingError: If there is no such file.
     """
-    return _needs_password(_text_of(os.fsdecode(path)))
+    return _needs_password(key_text(os.fsdecode(path)))
 
 
 def _needs_password(pem: bytes) -> bool:
@@ -278,18 +281,24 @@ def _kind_of(key: object) -> str:
     )
 
 
+def hash_of(curve: str) -> str:
+    """Return the name of the hash that signatures with a curve use."""
+    return _CURVES[curve]
+
+
 def _ecdsa(curve: str) -> ec.ECDSA:
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    return ec.ECDSA(getattr(hashes, _CURVES[curve])())
+    return ec.ECDSA(getattr(hashes, hash_of(curve))())
 
 
 def _bytes_of(password: str | bytes) -> bytes:
     return password.encode() if isinstance(password, str) else password
 
 
-def _text_of(path: str) -> bytes:
+def key_text(path: str) -> bytes:
+    """Read a small local file."""
     refuse_url(path, hint=_LOCAL)
     with as_transport_error("could not read the key", path), open(path, "rb") as file:
         text = file.read(MAX_KEY_NBYTES + 1)

@@ -17,7 +17,9 @@ from tensorkeep.errors import (
 )
 from tensorkeep.layout import locate, stem_of_index
 from tensorkeep.signing._bundle import emit_bundle, parse_bundle, signed_bytes
+from tensorkeep.signing._certificates import chain_of, key_id_of
 from tensorkeep.signing._files import Signable, signable
+from tensorkeep.signing._hardware import HardwareKey
 from tensorkeep.signing._keys import PrivateKey
 from tensorkeep.signing._names import (
     IGNORED,
@@ -49,9 +51,10 @@ class Signed(msgspec.Struct, frozen=True):
 
 def sign(
     path: str | os.PathLike[str],
-    key: PrivateKey | str | os.PathLike[str],
+    key: PrivateKey | HardwareKey | str | os.PathLike[str],
     *,
     password: str | bytes | None = None,
+    certificate: str | os.PathLike[str] | None = None,
     output: str | os.PathLike[str] | None = None,
     links: bool = False,
     rehash: bool = False,
@@ -65,8 +68,9 @@ def sign(
 
     Args:
         path: A directory or a file. Signatures in it, `.git` and `.cache/huggingface` are left out.
-        key: A private key, or the path of one.
+        key: A private key, a key in hardware, or the path of a private key.
         password: The password of the key's file.
+        certificate: A PEM file with the key's certificate, then each authority's up to the one that others trust.
         output: Where to write the signature; by default, beside what it signs.
         links: Whether to follow symbolic links to files; otherwise they are an error.
         rehash: Whether to read all files. By default, only the headers are read of shards whose SHA-256 is in an
@@ -79,13 +83,14 @@ def sign(
     Raises:
         SourceMissingError: If there is nothing at the path.
         IntegrityError: If an index or a header does not match its digest.
-        FormatError: If the key's file has no private key.
-        RefusedError: If the password is missing or wrong.
-        UnsupportedError: If the path is a URL, an index or a signature, a file's name is not portable,
-            or there are links.
+        FormatError: If the key's file has no private key, or the certificate's none.
+        RefusedError: If the password is missing or wrong, or the certificate is for another key.
+        UnsupportedError: If the path is a URL, an index or a signature, a file's name is not portable, there are
+            links, or the certificate is not for signatures.
+        LimitError: If there are more than six certificates.
         DestinationExistsError: If `output` exists and is not a signature.
         MissingDependencyError: If `cryptography` is not installed.
-        TransportError: If a file cannot be read, or the signature cannot be written.
+        TransportError: If a file cannot be read, the hardware fails, or the signature cannot be written.
 
     Examples:
         >>> key = tensorkeep.signing.PrivateKey.generate()
@@ -94,11 +99,12 @@ def sign(
         'w.safetensors.sig'
     """
     target = target_of(path)
-    signer = key if isinstance(key, PrivateKey) else PrivateKey.read(key, password)
+    signer = key if isinstance(key, (PrivateKey, HardwareKey)) else PrivateKey.read(key, password)
+    chain = chain_of(certificate, signer.public) if certificate is not None else ()
     destination = destination_for(target, signer.public.id, output)
     found, payload = statement_of(target, destination, links=links, rehash=rehash, progress=progress)
     signature = signer.sign(signed_bytes(payload))
-    write_signature(destination, emit_bundle(payload, signature, signer.public.id))
+    write_signature(destination, emit_bundle(payload, signature, signer.public.id, chain))
     return Signed(destination, signer.public.id, len(found.files), found.n_recorded)
 
 
@@ -153,8 +159,8 @@ def destination_for(target: str, key_id: str | None, output: str | os.PathLike[s
     usual, other = (os.path.join(folder, name) for name in signature_names(base, key_id))
     if not os.path.exists(usual):
         return usual
-    with suppress(FormatError):
-        if parse_bundle(read_signature(usual), usual).hint == key_id:
+    with suppress(FormatError, UnsupportedError):
+        if key_id_of(parse_bundle(read_signature(usual), usual), usual) == key_id:
             return usual
     return other
 

@@ -4,15 +4,18 @@
 - `_policy`: `Policy`, and its file.
 - `_proof`: what signatures say about files. Pure.
 - `_keyless`: signatures without keys.
+- `_authorities`: signatures with certificates.
 - `_prove`: finds and checks the signatures of what is at a path.
 """
 
+from tensorkeep.trust._authorities import Authority
 from tensorkeep.trust._policy import Identity, Policy, Rule, Trust
 from tensorkeep.trust._proof import ALGORITHMS, Proof
 from tensorkeep.trust._prove import prove
 
 __all__ = [
     "ALGORITHMS",
+    "Authority",
     "Identity",
     "Policy",
     "Proof",

@@ -56,7 +56,12 @@ def is_matched(place: str, pattern: str) -> bool:
     """Say whether a pattern is about a place."""
     if pattern == EVERYTHING:
         return True
-    return ("://" in pattern) == ("://" in place) and _expression(pattern.rstrip("/")).fullmatch(place) is not None
+    return ("://" in pattern) == ("://" in place) and is_like(pattern.rstrip("/"), place)
+
+
+def is_like(pattern: str, text: str) -> bool:
+    """Say whether a text matches a pattern."""
+    return _expression(pattern).fullmatch(text) is not None
 
 
 def absolute(pattern: str, folder: str) -> str:

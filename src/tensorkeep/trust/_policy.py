@@ -6,7 +6,8 @@ A policy file is TOML:
     paths = ["hf://my-org/**", "/srv/models/**"]    # patterns; the first rule that matches decides
     keys = ["keys/release.pub"]                     # relative to the policy file
     identities = [{ identity = "release@example.com", issuer = "https://accounts.example.com" }]
-    signatures = 1           # how many of these keys and identities must have signed
+    authorities = [{ certificate = "keys/ca.pem", subject = "*@example.com" }]
+    signatures = 1           # how many of these keys, identities and authorities must have signed
     digests = false          # whether each tensor must have a digest of its own
     pickles = false          # whether formats made of pickles may be opened
     formats = ["safetensors", "gguf"]
@@ -30,6 +31,7 @@ from tensorkeep.layout import stem_of_index
 from tensorkeep.limits import MAX_KEY_NBYTES
 from tensorkeep.signing import PublicKey
 from tensorkeep.transport import is_remote, refuse_url
+from tensorkeep.trust._authorities import Authority
 from tensorkeep.trust._patterns import EVERYTHING, absolute, is_matched, place_of
 
 _LOCAL: Final = "Keep policies in local files"
@@ -56,7 +58,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         paths: Patterns of absolute paths and URLs; `*` does not cross `/`, `**` does.
         keys: Keys whose signatures count.
         identities: Identities whose signatures count.
-        signatures: How many different keys and identities must have signed each file; 0 if none.
+        authorities: Authorities; all whom one of them certifies count as one signer.
+        signatures: How many different keys, identities and authorities must have signed each file; 0 if none.
         digests: Whether each tensor must have a digest of its own.
         pickles: Whether formats made of pickles may be opened.
         formats: Names of formats that may be opened, such as `"safetensors"`; None for all.
@@ -68,6 +71,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     paths: tuple[str, ...] = (EVERYTHING,)
     keys: tuple[PublicKey, ...] = ()
     identities: tuple[Identity, ...] = ()
+    authorities: tuple[Authority, ...] = ()
     signatures: int = 1
     digests: bool = False
     pickles: bool = False
@@ -77,11 +81,11 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     additions: bool = False
 
     def __post_init__(self) -> None:
-        n_signers = len(set(self.keys)) + len(set(self.identities))
+        n_signers = sum(len(set(signers)) for signers in (self.keys, self.identities, self.authorities))
         if not 0 <= self.signatures <= n_signers:
             raise FormatError(
                 "a rule of the policy demands more signatures than it names signers",
-                expected="signatures from 0 to the number of keys and identities",
+                expected="signatures from 0 to the number of keys, identities and authorities",
                 found=f"{self.signatures} of {n_signers}",
             )
 
@@ -179,12 +183,21 @@ def _refuse_inside(policy: str, checkpoint: str | None) -> None:
         )
 
 
+class _Authority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An authority as text."""
+
+    certificate: str
+    subject: str | None = None
+    expired: bool = False
+
+
 class _Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A rule as text."""
 
     paths: tuple[str, ...] = (EVERYTHING,)
     keys: tuple[str, ...] = ()
     identities: tuple[Identity, ...] = ()
+    authorities: tuple[_Authority, ...] = ()
     signatures: int = 1
     digests: bool = False
     pickles: bool = False
@@ -218,10 +231,16 @@ def _read(path: str, checkpoint: str | None) -> Policy:
 def _rule_of(rule: _Rule, folder: str, checkpoint: str | None) -> Rule:
     members: dict[str, Any] = {name: getattr(rule, name) for name in _Rule.__struct_fields__}
     members["paths"] = tuple(absolute(pattern, folder) for pattern in rule.paths)
-    members["keys"] = tuple(_key(os.path.join(folder, os.path.expanduser(key)), checkpoint) for key in rule.keys)
+    members["keys"] = tuple(PublicKey.read(_named(key, folder, checkpoint)) for key in rule.keys)
+    members["authorities"] = tuple(
+        Authority.read(_named(each.certificate, folder, checkpoint), subject=each.subject, expired=each.expired)
+        for each in rule.authorities
+    )
     return Rule(**members)
 
 
-def _key(path: str, checkpoint: str | None) -> PublicKey:
+def _named(file: str, folder: str, checkpoint: str | None) -> str:
+    """Return the path of a file that a policy in a folder names."""
+    path = os.path.join(folder, os.path.expanduser(file))
     _refuse_inside(path, checkpoint)
-    return PublicKey.read(path)
+    return path

@@ -25,6 +25,7 @@ from tensorkeep.signing import (
 )
 from tensorkeep.texts import listed
 from tensorkeep.transport import is_directory, join, list_names, split
+from tensorkeep.trust._authorities import certified_signer
 from tensorkeep.trust._keyless import signer_of
 from tensorkeep.trust._policy import Rule
 from tensorkeep.trust._proof import Proof
@@ -35,6 +36,7 @@ class _Signed(msgspec.Struct, frozen=True):
 
     path: str
     signer: str
+    shown: str
     statement: Statement
 
 
@@ -62,15 +64,15 @@ def prove(rule: Rule, path: str) -> Proof | None:
     if len(signers) < rule.signatures:
         wanted = [f"{key.kind} key {key.id[:16]}…" for key in rule.keys]
         wanted += [identity.identity for identity in rule.identities]
+        wanted += [authority.name for authority in rule.authorities]
         raise TrustError(
             "too few trusted signatures" if found else "no trusted signature",
             path=path,
             expected=f"{rule.signatures} of {listed(wanted, 5)}",
             found=listed(faults, 5, "; ") or "no signature",
         )
-    return Proof(
-        root, tuple(sorted(signers)), _files_of(found, rule.signatures), _ignored_by_all(found), rule.digests
-    )
+    shown = tuple(sorted({signed.shown for signed in found}))
+    return Proof(root, shown, _files_of(found, rule.signatures), _ignored_by_all(found), rule.digests)
 
 
 def _that_count(rule: Rule, root: str, only: str | None, faults: list[str]) -> Iterator[_Signed]:
@@ -78,7 +80,7 @@ def _that_count(rule: Rule, root: str, only: str | None, faults: list[str]) -> I
     for name in _names(root, only):
         try:
             bundle = parse_bundle(read_signature(join(root, name)), name)
-            signer = _signer(rule, bundle, name)
+            signer, shown = _signer(rule, bundle, name)
             statement = parse_statement(bundle.payload, name)
         except SourceMissingError:
             continue
@@ -88,7 +90,7 @@ def _that_count(rule: Rule, root: str, only: str | None, faults: list[str]) -> I
         if ONLY_FILE in statement.files:
             file = signed_file_of(name)
             statement = msgspec.structs.replace(statement, files={file: statement.files[ONLY_FILE]})
-        yield _Signed(name, signer, statement)
+        yield _Signed(name, signer, shown, statement)
 
 
 def _names(root: str, only: str | None) -> list[str]:
@@ -104,17 +106,21 @@ def _names(root: str, only: str | None) -> list[str]:
     return names
 
 
-def _signer(rule: Rule, bundle: Bundle, name: str) -> str:
-    """Return who made a signature; TrustError unless the rule trusts them."""
+def _signer(rule: Rule, bundle: Bundle, name: str) -> tuple[str, str]:
+    """Return who made a signature, once to count and once to show; TrustError unless the rule trusts them."""
     if bundle.is_by_identity:
-        return signer_of(bundle, rule.identities, name)
+        identity = signer_of(bundle, rule.identities, name)
+        return identity, identity
     keys = [key for key in rule.keys if bundle.hint in {key.id, None}]
-    if not keys:
+    if not keys and not bundle.certificates:
         raise TrustError(f"`{name}` is signed with another key", found=f"key {(bundle.hint or 'unknown')[:16]}…")
     message = signed_bytes(bundle.payload)
     for key in keys:
         if key.has_signed(message, bundle.signature):
-            return key.id
+            return key.id, key.id
+    if bundle.certificates and rule.authorities:
+        authority, owner = certified_signer(bundle, rule.authorities, name)
+        return f"{rule.authorities.index(authority)} of the authorities", owner
     named = "the key that it names" if bundle.hint else "a key that the policy trusts"
     raise TrustError(f"the signature in `{name}` is not by {named}")
 

@@ -119,7 +119,7 @@ def _media_type(bundle: dict[str, Any], draw: random.Random) -> bytes:
 
 def _key_id(bundle: dict[str, Any], draw: random.Random) -> bytes:
     if draw.random() < 0.5:
-        bundle["verificationMaterial"]["publicKey"]["hint"] = draw.randbytes(32).hex()
+        bundle["verificationMaterial"] = {"publicKey": {"hint": draw.randbytes(32).hex()}, "tlogEntries": []}
     else:
         bundle["dsseEnvelope"]["signatures"][0]["keyid"] = draw.randbytes(draw.randrange(1, 33)).hex()
     return _text(bundle)
@@ -137,7 +137,7 @@ def _material(bundle: dict[str, Any], draw: random.Random) -> bytes:
 
 def _duplicate_key(bundle: dict[str, Any], draw: random.Random) -> bytes:
     text = _text(bundle).decode()
-    key = draw.choice(["mediaType", "payload", "payloadType", "sig", "hint", "dsseEnvelope"])
+    key = draw.choice(["mediaType", "payload", "payloadType", "sig", "verificationMaterial", "dsseEnvelope"])
     at = text.index(f'"{key}"')
     return f'{text[:at]}"{key}": "x", {text[at:]}'.encode()
 
@@ -175,7 +175,7 @@ def _other_key(bundle: dict[str, Any], draw: random.Random) -> bytes:
     stranger = _STRANGERS[draw.randrange(len(_STRANGERS))]
     bundle["dsseEnvelope"]["signatures"][0]["sig"] = b64encode(stranger.sign(signed_bytes(payload))).decode()
     if draw.random() < 0.3:
-        del bundle["verificationMaterial"]["publicKey"]["hint"]
+        bundle["verificationMaterial"].get("publicKey", {}).pop("hint", None)
     return _text(bundle)
 
 

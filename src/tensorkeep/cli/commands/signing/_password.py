@@ -18,7 +18,7 @@ PasswordFile = Annotated[
     typer.Option(
         "--password-file",
         metavar="FILE",
-        help=f"File with the key's password. By default, {VARIABLE} is used, or you are asked.",
+        help=f"File with the key's password or PIN. By default, {VARIABLE} is used, or you are asked.",
     ),
 ]
 
@@ -31,9 +31,9 @@ def known_password(file: str | None) -> str | None:
         return Path(file).read_text(encoding="utf-8").rstrip("\r\n")
 
 
-def asked_password(*, twice: bool = False) -> str | None:
+def asked_password(what: str = "Password of the key", *, twice: bool = False) -> str | None:
     """Ask for a password on a terminal; None without a terminal."""
     if not sys.stdin.isatty():
         return None
-    password: str = typer.prompt("Password of the key", hide_input=True, confirmation_prompt=twice, err=True)
+    password: str = typer.prompt(what, hide_input=True, confirmation_prompt=twice, err=True)
     return password

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -26,9 +27,25 @@ def sign(
     key: Annotated[
         str | None, typer.Option("--key", metavar="FILE", help="The private key, as `tensorkeep keygen` writes it.")
     ] = None,
+    pkcs11: Annotated[
+        str | None,
+        typer.Option(
+            "--pkcs11",
+            metavar="URI",
+            help="A key in hardware, such as 'pkcs11:token=T;object=KEY?module-path=/usr/lib/MODULE.so'.",
+        ),
+    ] = None,
     keyless: Annotated[
         bool, typer.Option("--keyless", help="Sign with your identity, through Sigstore; needs a network.")
     ] = False,
+    certificate: Annotated[
+        str | None,
+        typer.Option(
+            "--certificate",
+            metavar="FILE",
+            help="Certificates in PEM: first the key's, then each authority's behind it.",
+        ),
+    ] = None,
     password_file: PasswordFile = None,
     output: Annotated[
         str | None,
@@ -46,16 +63,24 @@ def sign(
     beside a file. Signatures by other keys are kept. Others check it with `tensorkeep verify PATH --trust KEY.pub` or
     `model_signing verify key`.
     """
-    if (key is None) == (not keyless):
-        raise typer.BadParameter("give one of them", param_hint="'--key' or '--keyless'")
+    if (key is not None) + (pkcs11 is not None) + keyless != 1:
+        raise typer.BadParameter("give one of them", param_hint="'--key', '--pkcs11' or '--keyless'")
+    if keyless and certificate is not None:
+        raise typer.BadParameter("give one of them", param_hint="'--certificate' or '--keyless'")
     with progress_bar("hashing") as progress:
-        if key is None:
+        if keyless:
             signed = tensorkeep.signing.sign_keyless(
                 path, output=output, links=links, rehash=rehash, progress=progress
             )
         else:
             signed = tensorkeep.signing.sign(
-                path, _unlocked(key, password_file), output=output, links=links, rehash=rehash, progress=progress
+                path,
+                _unlocked(key, password_file) if key is not None else _in_hardware(pkcs11 or "", password_file),
+                certificate=certificate,
+                output=output,
+                links=links,
+                rehash=rehash,
+                progress=progress,
             )
     if as_json:
         members = {name: getattr(signed, name) for name in ("path", "signer", "n_files", "n_recorded")}
@@ -71,3 +96,9 @@ def _unlocked(key: str, password_file: str | None) -> tensorkeep.signing.Private
     if password is None and tensorkeep.signing.is_encrypted(key):
         password = asked_password()
     return tensorkeep.signing.PrivateKey.read(key, password)
+
+
+def _in_hardware(uri: str, password_file: str | None) -> tensorkeep.signing.HardwareKey:
+    """Find the key; ask for the PIN if the token needs one and no file or variable has it."""
+    pin = known_password(password_file)
+    return tensorkeep.signing.HardwareKey.open(uri, pin or partial(asked_password, "PIN of the token"))
