@@ -267,6 +267,7 @@ _MODULES = (
     "patches",
     "pictures",
     "publishing",
+    "quantized",
     "runs",
     "sampling",
     "scanner",

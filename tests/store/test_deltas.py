@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from contextlib import nullcontext as nothing
 from pathlib import Path
@@ -203,3 +204,13 @@ def test_saves_in_the_background_are_patches_too(tmp_path: Path) -> None:
 
     assert is_patched(tmp_path, 1)
     assert step_of(made.load(1)) == 1
+
+
+def test_a_text_without_a_digest_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    made = saved(tmp_path, range(2))
+    document = tmp_path / "step-00000001" / "patched.json"
+    document.write_bytes(re.sub(rb'"check":"[0-9a-f]{64}",', b"", document.read_bytes()))
+
+    with pytest.raises(IntegrityError, match="what the checkpoint is made of is not what was saved") as raised:
+        tensorkeep.open(made.path_of(1))
+    assert str(raised.value).count("patched.json") == 1

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tensorkeep
+from tensorkeep.digests import digest_of
 from tensorkeep.errors import TensorkeepError
 from tensorkeep.layout import RankSet, emit_index, emit_rank_set, parse_index
 
@@ -118,3 +119,23 @@ def test_copies_that_differ_are_found(ranks: Path, tmp_path: Path) -> None:
 
     assert not found.is_whole
     assert "another save" in str(found.findings)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"digest": "0" * 64}, {"ranges": [[0, 4]]}, {"shape": [9, 4]}],
+    ids=json.dumps,
+)
+def test_verify_finds_indexes_of_all_ranks_that_were_made_up(change: dict[str, Any], ranks: Path) -> None:
+    digests = {}
+    for directory in sorted(ranks.glob("rank-*")):
+        path = directory / "model.safetensors.index.json"
+        index = parse_index(path.read_bytes(), str(path))
+        index.metadata["tensor_parallel"]["parts"]["w"] |= change
+        path.write_bytes(emit_index(index))
+        digests[directory.name] = digest_of(path.read_bytes()).hex()
+    (ranks / NAME).write_bytes(emit_rank_set(RankSet(digests)))
+
+    found = tensorkeep.verify(ranks)
+    assert not found.is_whole
+    assert {finding.tensor for finding in found.findings} == {"w"}

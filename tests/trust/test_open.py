@@ -330,6 +330,17 @@ def test_a_policy_in_the_environment_is_not_about_what_is_just_written(
     assert store.load()["w"].tolist() == [0, 1, 2]
 
 
+def test_a_policy_in_the_environment_is_about_bytes_too(
+    tmp_path: Path, signed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    KEY.write(tmp_path / "key.pem")
+    monkeypatch.setenv("TENSORKEEP_TRUST", str(tmp_path / "key.pub"))
+
+    for read in (tensorkeep.deserialize, tensorkeep.load):
+        with pytest.raises(UnsupportedError, match="bytes have no signature"):
+            read((signed / SHARD).read_bytes())
+
+
 def test_a_view_without_a_policy_keeps_no_file(tmp_path: Path) -> None:
     torch.save({"w": torch.ones(3)}, tmp_path / "w.pt")
     with tensorkeep.open(tmp_path / "w.pt") as opened:  # which cannot be pickled

@@ -298,7 +298,7 @@ def load(
         progress: Called with the bytes loaded so far and the total, after each batch of about 64 MiB or larger
             tensor. It begins again if a save replaces a remote checkpoint during the load.
         dequantize: Dtype in which to compute the numbers of quantized tensors, such as `"bf16"`; other tensors stay
-            as they are. None refuses to load quantized tensors.
+            as they are. None refuses to load quantized tensors. A nested state with such tensors is refused.
         trust: Whose signatures count: a `Policy`, the path of one or of a public key; see `open`.
         key: The key of an encrypted checkpoint; see `open`.
 

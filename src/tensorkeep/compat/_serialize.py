@@ -21,6 +21,7 @@ from tensorkeep.compat.wording import (
 from tensorkeep.dtypes import BY_NAME, BY_TORCH
 from tensorkeep.errors import DtypeError, FormatError
 from tensorkeep.formats.safetensors import read_header
+from tensorkeep.kinds import OpenOptions, by_environment
 from tensorkeep.transport import MemorySource
 
 
@@ -161,8 +162,10 @@ def deserialize(bytes: bytes) -> list[tuple[str, dict[str, Any]]]:  # noqa: A002
     Raises:
         TypeError: If `bytes` is of another type.
         HeaderError: If it is not a whole safetensors file.
+        UnsupportedError: If the policy in the environment demands a signature, which bytes cannot have.
     """
     content = check_content(bytes)
+    by_environment(OpenOptions(), content)
     source = MemorySource(content)
     with PausedCollector():
         header = read_header(source, prefix="Error while deserializing: ")

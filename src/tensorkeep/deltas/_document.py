@@ -69,12 +69,13 @@ def parse_document(text: bytes, path: str) -> PatchedDocument:
     """Read the text; the path is for messages."""
     try:
         version = msgspec.json.decode(text, type=_Version).patched
-        if version == _VERSION:
-            return _checked(msgspec.json.decode(text, type=PatchedDocument), text, path)
+        document = msgspec.json.decode(text, type=PatchedDocument) if version == _VERSION else None
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise FormatError(
             "cannot read the description of the patched checkpoint", path=path, found=str(error)
         ) from None
+    if document is not None:
+        return _checked(document, text, path)
     raise UnsupportedError(
         "the checkpoint has a later version",
         path=path,

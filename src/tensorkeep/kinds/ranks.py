@@ -15,7 +15,8 @@ import msgspec
 
 from tensorkeep.arrays import ArrayT
 from tensorkeep.arrays.elements import known_dtype
-from tensorkeep.digests import digest_of
+from tensorkeep.buffers import Buffer
+from tensorkeep.digests import BLAKE3, digest_of
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import (
     FormatError,
@@ -25,7 +26,7 @@ from tensorkeep.errors import (
     TensorkeepError,
     UnsupportedError,
 )
-from tensorkeep.kinds.base import Checks, Finding, Kind, Opened, OpenOptions, Place, names_to_check
+from tensorkeep.kinds.base import Check, Checks, Finding, Kind, Opened, OpenOptions, Place, names_to_check
 from tensorkeep.kinds.safetensors import Checkpoint, TensorFile, check_files, open_safetensors
 from tensorkeep.layout import RANK_SET, RankPart, RankSet, RankShare, index_name, parse_rank_set, parse_share
 from tensorkeep.limits import MAX_INDEX_NBYTES
@@ -145,6 +146,13 @@ class RankedCheckpoint(Opened[ArrayT]):
         chosen = None if names is None else names_to_check(names, self, self.path)
         found = {rank: opened.checks(chosen) for rank, opened in self._ranks.items()}
         return _of_ranks(found)
+
+    def whole_checks(self) -> Iterator[Check]:
+        """Yield a check for each divided tensor as a whole; IntegrityError if its parts do not fit together."""
+        for name, part in self._shares[0].parts.items():
+            whole = _WholeTensor(self[name], self.path)
+            digest = bytes.fromhex(part.digest)
+            yield Check(RANK_SET, name, whole, ByteRange(0, whole.nbytes), BLAKE3, digest, n_tensors=0)
 
     def unequal_copies(self) -> Iterator[Finding]:
         """Find tensors that all ranks should have alike, and do not."""
@@ -282,9 +290,12 @@ def _check(directory: str, options: OpenOptions, names: Iterable[str] | None, op
         return opened.enter_context(_open(directory, options)).checks(names)
     checks = _of_ranks({rank: _checks_of(join(directory, rank), options, opened) for rank in found.ranks})
     findings = list(_foreign_indexes(directory, found))
-    if not findings and not any(finding.is_damage for finding in checks.findings):
-        findings += _contradictions(directory, options)
-    return msgspec.structs.replace(checks, findings=[*findings, *checks.findings])
+    if findings or any(finding.is_damage for finding in checks.findings):
+        return msgspec.structs.replace(checks, findings=[*findings, *checks.findings])
+    together = _checks_together(directory, options, opened)
+    return msgspec.structs.replace(
+        checks, checks=[*checks.checks, *together.checks], findings=[*together.findings, *checks.findings]
+    )
 
 
 def _checks_of(path: str, options: OpenOptions, opened: ExitStack) -> Checks:
@@ -326,13 +337,47 @@ def _foreign_indexes(directory: str, found: RankSet) -> Iterator[Finding]:
                 yield Finding("foreign", "the index is from another save", f"{rank}/{_INDEX}")
 
 
-def _contradictions(directory: str, options: OpenOptions) -> Iterator[Finding]:
-    """Find what does not fit between ranks whose own files are whole."""
+def _checks_together(directory: str, options: OpenOptions, opened: ExitStack) -> Checks:
+    """Return what can be checked, and is wrong, between ranks whose own files are whole."""
     try:
-        with _open(directory, options) as opened:
-            yield from opened.unequal_copies()
+        ranks = opened.enter_context(_open(directory, options))
+        return Checks(list(ranks.whole_checks()), list(ranks.unequal_copies()))
     except (FormatError, IntegrityError) as error:
-        yield Finding("foreign", error.message, RANK_SET, error.tensor, expected=error.expected, found=error.found)
+        finding = Finding(
+            "foreign", error.message, RANK_SET, error.tensor, expected=error.expected, found=error.found
+        )
+        return Checks(findings=[finding])
+
+
+class _WholeTensor:
+    """The bytes of a tensor that ranks share, in the order in which it had them before."""
+
+    gap_nbytes = 0
+
+    def __init__(self, lazy: LazyTensor, name: str) -> None:
+        self.name = name
+        self.nbytes = lazy.nbytes
+        self._lazy = lazy
+
+    def map(self, span: ByteRange) -> tuple[Buffer, int] | None:  # noqa: ARG002 - the protocol's
+        """Return None: the bytes are in many places."""
+        return None
+
+    def read(self, span: ByteRange) -> Buffer:
+        """Return some of the bytes."""
+        return b"".join(self.pieces(ByteRange(0, self.nbytes)))[span.start : span.stop]
+
+    def pieces(self, span: ByteRange) -> Iterator[Buffer]:  # noqa: ARG002 - of the whole
+        """Yield all bytes."""
+        return iter(self._lazy.tensor_to_write().buffers())
+
+    def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
+        """Fill buffers."""
+        for start, into in parts:
+            into[:] = memoryview(self.read(ByteRange(start, start + len(into))))
+
+    def close(self) -> None:
+        """Do nothing: the files of the ranks are closed by others."""
 
 
 RANKS: Final = Kind("a checkpoint for tensor parallelism", _find, _open, check=_check, suffixes=(RANK_SET,))

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from tensorkeep.dtypes import HOLDS_QUANTIZED
-from tensorkeep.errors import FormatError, TransportError
+from tensorkeep.errors import FormatError, SourceMissingError, TransportError
 from tensorkeep.quantized._config import NO_CONFIG, QuantConfig, parse_config
 from tensorkeep.quantized._recognize import recognize
 from tensorkeep.quantized._record import Headers, Layouts, Stored
@@ -25,6 +25,7 @@ _MAX_CONFIG_NBYTES: Final = 2**24
 _MAX_NOTE_NBYTES: Final = 2**14
 """Bytes of a tensor that says the shape of another; quant states have about 200."""
 
+_UNREADABLE: Final = "The numbers depend on it; tensorkeep.quantized.dequantize(file, config=...) takes its content"
 _MARK: Final = "bitsandbytes__"
 
 
@@ -49,7 +50,7 @@ def layouts(tensors: LazyTensors, config: Mapping[str, Any] | None = None) -> La
 
     Raises:
         FormatError: If a configuration is no JSON object, or too large.
-        TransportError: If a file cannot be read.
+        TransportError: If a file cannot be read; a configuration may be missing, but must be readable if it is there.
     """
     headers = {name: Stored(lazy.dtype, lazy.shape) for name, lazy in tensors.items()}
     return recognize(headers, config_of(tensors, headers, config), _notes(tensors, headers))
@@ -74,8 +75,10 @@ def _config_beside(tensors: LazyTensors, name: str) -> dict[str, Any]:
     """Return a configuration, which may be missing; with a policy, only one that was signed."""
     try:
         text = tensors.companion(name, max_nbytes=_MAX_CONFIG_NBYTES)
-    except TransportError:
+    except SourceMissingError:
         return {}
+    except TransportError as error:
+        raise error.with_fields(hint=_UNREADABLE) from None
     try:
         config: dict[str, Any] = msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from functools import cache, partial
+from functools import partial
 from typing import Final, NoReturn
 from urllib.parse import unquote, urlsplit
 
@@ -18,6 +18,7 @@ from tensorkeep.transport import RemotePath, is_remote
 EVERYTHING: Final = "**"
 _LOCAL_SCHEMES: Final = frozenset({"file", "local"})
 _DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
+_parts_of = re.compile(r"(\*\*|\*|\?)").split
 _has_wildcard = re.compile(r"[*?]").search
 _is_hidden = re.compile(r"[\\\x00-\x1f\x7f]|%(?:2e|2f|5c)", re.IGNORECASE).search
 _without_brackets = partial(re.compile(r"\[[^\]]*\]").sub, "")
@@ -59,11 +60,6 @@ def is_matched(place: str, pattern: str) -> bool:
     return ("://" in pattern) == ("://" in place) and is_like(pattern.rstrip("/"), place)
 
 
-def is_like(pattern: str, text: str) -> bool:
-    """Say whether a text matches a pattern."""
-    return _expression(pattern).fullmatch(text) is not None
-
-
 def absolute(pattern: str, folder: str) -> str:
     """Return a pattern that depends on no working directory; relative ones begin at the folder of the policy."""
     if pattern == EVERYTHING:
@@ -78,8 +74,32 @@ def absolute(pattern: str, folder: str) -> str:
     return os.path.realpath(fixed or os.sep).rstrip(os.sep) + path[len(fixed) :]
 
 
-@cache
-def _expression(pattern: str) -> re.Pattern[str]:
-    parts = re.split(r"(\*\*|\*|\?)", pattern)
-    wild = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
-    return re.compile("".join(wild.get(part) or re.escape(part) for part in parts), re.DOTALL)
+def is_like(pattern: str, text: str) -> bool:
+    """Say whether a text matches a pattern, in time proportional to the lengths of both.
+
+    Part by part, it keeps where in the text the pattern so far may end.
+    """
+    ends = {0}
+    for part in filter(None, _parts_of(pattern)):
+        if part == "**":
+            ends = set(range(min(ends), len(text) + 1))
+        elif part == "*":
+            ends = _within_steps(text, ends)
+        elif part == "?":
+            ends = {end + 1 for end in ends if text[end : end + 1] not in {"", "/"}}
+        else:
+            ends = {end + len(part) for end in ends if text.startswith(part, end)}
+        if not ends:
+            return False
+    return len(text) in ends
+
+
+def _within_steps(place: str, ends: set[int]) -> set[int]:
+    """Return every position that is reached from some of these without passing a slash."""
+    found = set[int]()
+    is_open = False
+    for position in range(len(place) + 1):
+        is_open = position in ends or (is_open and place[position - 1] != "/")
+        if is_open:
+            found.add(position)
+    return found

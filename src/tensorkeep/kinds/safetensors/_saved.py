@@ -28,7 +28,9 @@ from tensorkeep.parallel import Progress
 from tensorkeep.state import Classes, classes_by_name, decode_tree, part_libraries, selected, tensor_names
 from tensorkeep.tensors import (
     LazyTensor,
+    LazyTensors,
     Selector,
+    TensorView,
     Ties,
     check_ties,
     chooser,
@@ -101,14 +103,29 @@ class SavedTensors(Opened[ArrayT]):
         check_ties(options.ties)
         if options.framework is not None or not self.has_tree:
             adapter_for(options.framework or self._library or DEFAULT_FRAMEWORK, options.device)
-        if options.dequantize is not None and not self.has_tree:
+        if options.dequantize is not None:
             numbers = imported("tensorkeep.quantized.computing:with_numbers")(self, options.dequantize)
             if numbers is not self:
-                return self._load_named_of(numbers, options)
+                return self._load_named_of(self._for_library(numbers, options), options)
         try:
             return self._load_nested(options) if self.has_tree else self._load_flat(options)
         except FormatError as error:
             raise error.with_fields(path=self.path) from None
+
+    def _for_library(self, numbers: LazyTensors, options: LoadOptions) -> LazyTensors:
+        """Return computed tensors for the library that they were saved from; refuse a state with more than names."""
+        if not self.has_tree:
+            return numbers
+        if not isinstance(self.tree, Mapping) or self.tree.keys() != set(self):
+            raise UnsupportedError(
+                "quantized tensors are dequantized by name, and this is a nested state",
+                path=self.path,
+                hint="tensorkeep.quantized.dequantize(tensorkeep.open(path), dtype).load() gives its tensors by name",
+            )
+        if options.framework is not None or self._library is None:
+            return numbers
+        placed = {name: lazy.with_framework(self._library, options.device) for name, lazy in numbers.items()}
+        return TensorView(placed, path=self.path)
 
     def views(self) -> Mapping[str, StoredView]:
         """Return where tensors with several names are stored."""

@@ -10,7 +10,7 @@ from typing import Any
 from tensorkeep.arrays import ArrayT
 from tensorkeep.collector import PausedCollector
 from tensorkeep.encryption import Encryption
-from tensorkeep.errors import FormatError, TensorNotFoundError
+from tensorkeep.errors import FormatError, SourceMissingError, TensorNotFoundError
 from tensorkeep.formats.safetensors import State
 from tensorkeep.parallel import Progress
 from tensorkeep.tensors.lazy._html import ShownTensors
@@ -18,7 +18,7 @@ from tensorkeep.tensors.lazy._lazy import LazyTensor
 from tensorkeep.tensors.lazy._name_patterns import did_you_mean
 from tensorkeep.tensors.lazy._together import load_parts_together, load_with_progress, plan_together
 from tensorkeep.tensors.readers import ReadPlan
-from tensorkeep.transport import ByteRange, is_directory, join, open_source, split
+from tensorkeep.transport import ByteRange, exists, is_directory, join, open_source, split
 
 
 class NamedTensors(ShownTensors[ArrayT]):
@@ -62,6 +62,8 @@ class NamedTensors(ShownTensors[ArrayT]):
                 read.
             TransportError: If it is missing or cannot be read.
         """
+        if not exists(self.path):  # bytes, or several files, have only a name for messages
+            raise SourceMissingError(f"there is nothing beside {self.path}", path=name)
         path = join(self.path if is_directory(self.path) else split(self.path)[0], name)
         with closing(open_source(path, backend="pread")) as source:
             if source.nbytes > max_nbytes:
