@@ -60,7 +60,8 @@ class NamedTensors(ShownTensors[ArrayT]):
             FormatError: If the file is too large.
             TrustError: If the policy demands that it is signed, and it is not, or it was signed and cannot be
                 read.
-            TransportError: If it is missing or cannot be read.
+            SourceMissingError: If it is missing.
+            TransportError: If it cannot be read.
         """
         if not exists(self.path):  # bytes, or several files, have only a name for messages
             raise SourceMissingError(f"there is nothing beside {self.path}", path=name)
