@@ -132,7 +132,7 @@ def _without_f64(arrays: dict[str, Any]) -> dict[str, mx.array]:
         for name, array in arrays.items()
         if array.itemsize == 8 and array.dtype == mx.float64  # the first is the quicker question
     }
-    return arrays | wide
+    return arrays | wide if wide else arrays
 
 
 def _np2mx(numpy_dict: dict[str, Any]) -> dict[str, mx.array]:

@@ -16,7 +16,8 @@ from tensorkeep.errors import DeviceError, LimitError
 
 _LARGEST_EXTENT: Final = 2**31 - 1
 _BFLOAT16: Final[np.dtype[Any]] = np.dtype(ml_dtypes.bfloat16)
-_MOVED_AS_BITS: Final = {_BFLOAT16: ("uint16", mx.bfloat16), np.dtype(np.float64): ("uint64", mx.float64)}
+_MOVED_AS_BITS: Final = {_BFLOAT16.num: ("uint16", mx.bfloat16), np.dtype(np.float64).num: ("uint64", mx.float64)}
+"""By the number that NumPy gives each dtype, since dtypes take longer to compare."""
 
 
 def _name_of(dtype: Any) -> str:
@@ -53,8 +54,7 @@ class MlxArrays(ArraysByNumpy):
 
 
 def _made(name: str, array: npt.NDArray[Any]) -> Any:
-    shape = array.shape
-    if shape and max(shape) > _LARGEST_EXTENT:
+    if not 0 < array.size <= _LARGEST_EXTENT and max(array.shape) > _LARGEST_EXTENT:
         raise LimitError(
             f"tensor `{name}` has a dimension that mlx cannot count",
             tensor=name,
@@ -62,7 +62,7 @@ def _made(name: str, array: npt.NDArray[Any]) -> Any:
             found=f"shape {list(array.shape)}",
             hint='Load it with framework="numpy"',
         )
-    bits = _MOVED_AS_BITS.get(array.dtype)  # MLX would convert F64 to F32
+    bits = _MOVED_AS_BITS.get(array.dtype.num)  # MLX would convert F64 to F32
     return mx.array(array) if bits is None else mx.array(array.view(bits[0])).view(bits[1])
 
 
