@@ -11,6 +11,12 @@ from tensorkeep.errors import TensorkeepError
 _MAX_TENSORS = 12
 """Tensors of one file that are read."""
 
+_MAX_FOUND = 3
+"""Tensors that are found one by one."""
+
+_USUAL_NAMES = ("weight", "bias")
+"""What is asked for if a file cannot be listed."""
+
 _MAX_READ_NBYTES = 2**22
 """Size of the largest tensor that is read: a broken file may declare zeros without end."""
 
@@ -26,7 +32,7 @@ def read_all(target: Path) -> tuple[str, float]:
     """
     begin = time.process_time()
     outcome = "value"
-    for ask in (_open_and_read, _verify, _scan):
+    for ask in (_open_and_read, _find, _verify, _scan):
         try:
             ask(target)
         except TensorkeepError as error:
@@ -60,6 +66,20 @@ def _read_tensor(opened: tensorkeep.Checkpoint, name: str) -> None:
             raise RuntimeError(f"{name} has shape {whole.shape} and not {lazy.shape}")
     if lazy.shape and lazy.shape[0]:
         _ = lazy[-1]
+
+
+def _find(target: Path) -> None:
+    """Ask for tensors one by one of a file that was just opened: they are those that it lists."""
+    with tensorkeep.open(target) as opened:
+        try:
+            listed = {name: opened[name].entry for name in list(opened)[:_MAX_FOUND]}
+        except TensorkeepError:
+            listed = None
+    for name in _USUAL_NAMES if listed is None else listed:
+        with tensorkeep.open(target) as opened:
+            found = opened[name].entry
+            if listed is not None and found != listed[name]:
+                raise RuntimeError(f"{name} is {found}, and listed as {listed[name]}")
 
 
 def _verify(target: Path) -> None:

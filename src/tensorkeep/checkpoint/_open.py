@@ -100,7 +100,8 @@ def open_checkpoint(
     """Open a checkpoint: a read-only mapping of name to `LazyTensor`.
 
     Only headers and the index are read. They are checked against each other and against the digests saved with them.
-    Checkpoints from other libraries, which have no digests, open as well.
+    Checkpoints from other libraries, which have no digests, open as well. An HDF5 file is listed, and checked as a
+    whole, when something asks for all of it.
 
     Untrusted `torch.save` files are safe to open: their pickles are parsed, and nothing in them is run. A directory
     written by torch.distributed.checkpoint opens too, with each tensor assembled from the parts that ranks wrote.
@@ -180,6 +181,7 @@ def open_checkpoint(
         limits=limits,
         engine=engine,
         keys=Keys.given(key),
+        lazily=True,
     )
     return open_with(target, options, trust)
 

@@ -4,6 +4,7 @@
 - `_lfs_pointer`: what Git LFS leaves in place of a file.
 - `_chunks`: tensors in chunks, and checksums.
 - `_contents`: `FileContents`, what the parse function of a format gives.
+- `_searched`: `SearchedContents`, the same where single tensors can be found.
 - `_strings`: `StringArray`, an array of strings.
 - `_attributes`: typed data of headers as text.
 - `_description`: `Description`, what headers declare about files.
@@ -34,6 +35,7 @@ from tensorkeep.formats._chunks import Checksum, Chunks, StoredChunk, StreamedCh
 from tensorkeep.formats._contents import FileContents, TensorPlace, UntypedTensor, dense_nbytes
 from tensorkeep.formats._description import Description, Digests, FileDescription
 from tensorkeep.formats._lfs_pointer import LfsPointer, parse_lfs_pointer
+from tensorkeep.formats._searched import Find, SearchedContents
 from tensorkeep.formats._sniff import SNIFF_NBYTES, Sniffed, sniff
 from tensorkeep.formats._strings import StringArray
 
@@ -45,7 +47,9 @@ __all__ = [
     "Digests",
     "FileContents",
     "FileDescription",
+    "Find",
     "LfsPointer",
+    "SearchedContents",
     "Sniffed",
     "StoredChunk",
     "StreamedChunks",

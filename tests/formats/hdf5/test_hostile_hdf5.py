@@ -94,7 +94,7 @@ def test_a_tree_that_contains_itself_is_refused(tmp_path: Path) -> None:
     for address in (root, struct.unpack_from("<Q", content, child + 16)[0]):
         broken = content[:child] + struct.pack("<Q", address) + content[child + 8 :]
         with pytest.raises(FormatError, match=r"B-tree has a node (twice|at the wrong level)"):
-            tensorkeep.open(broken)
+            len(tensorkeep.open(broken))
 
 
 def _places(content: bytes, signature: bytes) -> list[int]:
@@ -123,7 +123,7 @@ def test_a_header_that_continues_in_itself_is_refused(tmp_path: Path) -> None:
     broken = content[: place + 8] + struct.pack("<QQ", start, nbytes) + content[place + 24 :]
     if inner is not None:
         with pytest.raises(FormatError, match="continues in itself"):
-            tensorkeep.open(broken)
+            len(tensorkeep.open(broken))
     assert outcome(broken) in {"value", "FormatError"}
 
 

@@ -17,8 +17,10 @@ VARS: Final = "vars"
 """The folder of a layer's variables."""
 
 _OPTIMIZER: Final = "optimizer"
-_MODEL_WEIGHTS: Final = "model_weights"
 _OPTIMIZER_WEIGHTS: Final = "optimizer_weights"
+
+MODEL_WEIGHTS: Final = "model_weights"
+"""The folder of all layers in a file with a model, before Keras 3."""
 
 LAYER_NAMES: Final = ("layer_names", "layer_names0")
 """Attributes of a file of weights alone before Keras 3; if there are many layers, the list is in numbered parts."""
@@ -69,7 +71,7 @@ def may_be_legacy(paths: Iterable[str]) -> bool:
 def names_of_weights(paths: Iterable[str]) -> dict[str, str]:
     """Return path to name for files of Keras 2: the name of the weight, or with its layer if two would be equal."""
     parts_of = {path: path.split("/") for path in paths}
-    is_model = any(parts[0] == _MODEL_WEIGHTS for parts in parts_of.values())
+    is_model = any(parts[0] == MODEL_WEIGHTS for parts in parts_of.values())
     for n_folders in (1, 0):
         names = {path: _name_of(parts, is_model, n_folders) for path, parts in parts_of.items()}
         if len(set(names.values())) == len(names):
@@ -81,7 +83,7 @@ def _name_of(parts: list[str], is_model: bool, n_folders: int) -> str:
     """Return the name of a weight without so many folders above it."""
     if is_model and parts[0] == _OPTIMIZER_WEIGHTS:
         return "/".join([_OPTIMIZER, *parts[1:]])
-    below = parts[1:] if is_model and parts[0] == _MODEL_WEIGHTS else parts
+    below = parts[1:] if is_model and parts[0] == MODEL_WEIGHTS else parts
     return "/".join(below[n_folders:] if len(below) > n_folders + 1 else below)
 
 

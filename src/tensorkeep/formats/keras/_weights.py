@@ -7,10 +7,12 @@ from itertools import chain
 
 import msgspec
 
-from tensorkeep.formats._contents import FileContents
-from tensorkeep.formats.hdf5 import Hdf5File
+from tensorkeep.formats._contents import FileContents, TensorPlace
+from tensorkeep.formats._searched import Find
+from tensorkeep.formats.hdf5 import Hdf5File, Hdf5Search, ObjectHeader
 from tensorkeep.formats.keras._names import (
     LAYER_NAMES,
+    MODEL_WEIGHTS,
     VARS,
     in_order,
     is_variable,
@@ -32,6 +34,25 @@ def parse_weights(source: ByteSource) -> FileContents:
     if may_be_legacy(paths) and _is_legacy(file):
         return _renamed(contents, names_of_weights(paths))
     return contents
+
+
+def search_weights(source: ByteSource) -> Find:
+    """Return a function that finds one tensor of an HDF5 file as `parse_weights` does, unless Keras may rename it."""
+    search = Hdf5Search(source)
+
+    def find(name: str) -> TensorPlace | None:
+        way = search.way_to(name)
+        return search.place(name, way[-1]) if way and not _may_be_renamed(search, way[1:-1]) else None
+
+    return find
+
+
+def _may_be_renamed(search: Hdf5Search, groups: list[ObjectHeader]) -> bool:
+    """Say whether what is in some groups may have another name: by a layer's name, or without their names."""
+    if not groups:
+        return False
+    is_legacy = search.link(search.root, MODEL_WEIGHTS) or not search.root_attributes.isdisjoint(LAYER_NAMES)
+    return bool(is_legacy or any(search.link(group, VARS) for group in groups))
 
 
 def parse_shards(index: ShardIndex, sources: Mapping[str, ByteSource]) -> dict[str, FileContents]:
@@ -58,7 +79,7 @@ def _layers_of(files: Iterable[Hdf5File]) -> dict[str, str]:
 
 
 def _is_legacy(file: Hdf5File) -> bool:
-    return "model_weights" in file.tree.groups or not file.root_attributes().keys().isdisjoint(LAYER_NAMES)
+    return MODEL_WEIGHTS in file.tree.groups or not file.root_attributes().keys().isdisjoint(LAYER_NAMES)
 
 
 def _paths_of(contents: FileContents) -> list[str]:

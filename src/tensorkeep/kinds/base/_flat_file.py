@@ -6,8 +6,8 @@ NPY = file_kind("a NumPy file", parse_npy, suffixes=(".npy",), magic=b"\x93NUMPY
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
-from functools import cached_property
+from contextlib import ExitStack, suppress
+from functools import cached_property, partial
 from itertools import starmap
 from types import MappingProxyType
 from typing import Any, Final
@@ -15,12 +15,22 @@ from typing import Any, Final
 from tensorkeep.collector import PausedCollector
 from tensorkeep.dtypes import ALL_BY_NAME, FOREIGN_DTYPES, find_dtype
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import DtypeError, FormatError, RefusedError, TensorNotFoundError, TransportError, UnsafeError
+from tensorkeep.errors import (
+    DtypeError,
+    FormatError,
+    RefusedError,
+    TensorkeepError,
+    TensorNotFoundError,
+    TransportError,
+    UnsafeError,
+)
 from tensorkeep.formats import (
     Checksum,
     Description,
     FileContents,
     FileDescription,
+    Find,
+    SearchedContents,
     StringArray,
     TensorPlace,
     attribute_texts,
@@ -43,6 +53,9 @@ Parse = Callable[[ByteSource], FileContents]
 ParseFiles = Callable[[Place, ExitStack], FileContents]
 """The same for a format with tensors in files of their own: opened ones are left to the stack."""
 
+Search = Callable[[ByteSource], Find]
+"""Begins a search for single tensors of a file; what it raises means that the file has to be parsed."""
+
 
 class FlatFile(Opened):
     """An open file of any format whose tensors are byte ranges: a mapping of name to `LazyTensor`, in file order.
@@ -54,7 +67,9 @@ class FlatFile(Opened):
         options: How to read tensors.
     """
 
-    def __init__(self, form: str, source: ByteSource, contents: FileContents, options: OpenOptions) -> None:
+    def __init__(
+        self, form: str, source: ByteSource, contents: FileContents | SearchedContents, options: OpenOptions
+    ) -> None:
         self._form = form
         self._source = source
         self._contents = contents
@@ -239,7 +254,10 @@ class FlatFile(Opened):
             source.close()
 
     def __repr__(self) -> str:
-        return f"FlatFile({self.path!r}, {self._form}, {counted(len(self), 'tensor')}, {self.nbytes:,} bytes)"
+        extent = ""
+        with suppress(TensorkeepError):  # closed or damaged
+            extent = f", {counted(len(self), 'tensor')}, {self.nbytes:,} bytes"
+        return f"FlatFile({self.path!r}, {self._form}{extent})"
 
 
 def _nbytes(place: TensorPlace) -> int:
@@ -276,6 +294,7 @@ def file_kind(
     magic: bytes | None = None,
     is_one: Callable[[ByteSource], bool] | None = None,
     opens: type[FlatFile] = FlatFile,
+    search: Search | None = None,
     only_tensors: bool = False,
     engines: tuple[str, ...] = (),
 ) -> Kind[Place]:
@@ -289,6 +308,7 @@ def file_kind(
         magic: The first bytes of such files; None to go by the suffix.
         is_one: Looks closer at a file with these first bytes, if other kinds begin with them too.
         opens: The class of open files, if tensors are read in a special way.
+        search: Finds single tensors, for a format whose index takes long to read; no tensor may be elsewhere.
         only_tensors: Whether no program would run anything in it, neither objects nor templates nor expressions, so
             that `scan` calls it clean if it opens and nothing in it is unknown.
         engines: Names of other libraries that `opens` can use if the caller asks for one.
@@ -300,7 +320,7 @@ def file_kind(
         is_found = place.is_named(*suffixes) if magic is None else place.head.startswith(magic)
         return place if is_found and (is_one is None or is_one(place.source)) else None
 
-    def open_file(place: Place, options: OpenOptions) -> Opened:
+    def read(place: Place, *, strict: bool = False) -> FileContents:
         source = place.source
         with ExitStack() as opened:
             try:
@@ -310,10 +330,17 @@ def file_kind(
             except (FormatError, RefusedError) as error:
                 raise error if error.path is not None else error.with_fields(path=source.name) from None
             opened.pop_all()
-        if options.strict and contents.unknowns:
+        if strict and contents.unknowns:
             texts = ", ".join(f"{unknown} at `{at}`" for at, unknown in contents.unknowns.items())
             raise UnsafeError("objects that are not known to be data", path=source.name, found=texts)
-        return opens(name, source, contents, options)
+        return contents
+
+    def open_file(place: Place, options: OpenOptions) -> Opened:
+        if search is not None and options.lazily and not options.strict:
+            with suppress(TensorkeepError):
+                found = SearchedContents(place.source, search(place.source), partial(read, place))
+                return opens(name, place.source, found, options)
+        return opens(name, place.source, read(place, strict=options.strict), options)
 
     def files(place: Place) -> Files:
         directory, own_name = split(place.path or "")

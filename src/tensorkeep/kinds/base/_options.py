@@ -37,6 +37,7 @@ class OpenOptions(msgspec.Struct, frozen=True):
         engine: The library that reads the files instead of tensorkeep, if the kind has one by this name.
         proof: What was signed; None to open whatever there is.
         keys: Keys for what is encrypted; None for keys that the environment has.
+        lazily: Whether a file in which single tensors can be found may be opened before all of it is read.
         as_stored: Whether encrypted files are opened as what they are without a key: files of one tensor of bytes.
     """
 
@@ -53,6 +54,7 @@ class OpenOptions(msgspec.Struct, frozen=True):
     engine: str | None = None
     proof: Proof | None = None
     keys: Keys | None = None
+    lazily: bool = False
     as_stored: bool = False
 
     @property

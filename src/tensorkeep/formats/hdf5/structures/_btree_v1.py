@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -18,15 +19,25 @@ _FIRST_NBYTES: Final = 544
 """What is read first: a node of a group, as HDF5 writes them unless told otherwise."""
 
 
+Entry = tuple[bytes, int]
+"""A key, and the address of what comes after it."""
+
+
 class _Node(msgspec.Struct, frozen=True):
     level: int
-    entries: list[tuple[bytes, int]]
+    entries: list[Entry]
 
 
-def read_btree_v1(dialect: Dialect, address: int, kind: int, key_nbytes: int) -> Parsing[list[tuple[bytes, int]]]:
-    """Return the key and the address of every entry of the leaves, in order."""
+def read_btree_v1(
+    dialect: Dialect,
+    address: int,
+    kind: int,
+    key_nbytes: int,
+    choose: Callable[[list[Entry]], list[Entry]] | None = None,
+) -> Parsing[list[Entry]]:
+    """Return every entry of the leaves, in order; or only the chosen ones, by way of chosen entries above."""
     root = yield from _read_node(dialect, address, kind, key_nbytes)
-    level, entries = root.level, root.entries
+    level, entries = root.level, root.entries if choose is None else choose(root.entries)
     seen = {address}
     while level:
         level -= 1
@@ -37,7 +48,7 @@ def read_btree_v1(dialect: Dialect, address: int, kind: int, key_nbytes: int) ->
         nodes = yield from together(_read_node(dialect, child, kind, key_nbytes) for child in children)
         if any(node.level != level for node in nodes):
             raise FormatError("a B-tree has a node at the wrong level", expected=str(level))
-        entries = [entry for node in nodes for entry in node.entries]
+        entries = [entry for node in nodes for entry in (node.entries if choose is None else choose(node.entries))]
     return entries
 
 
@@ -52,7 +63,7 @@ def _read_node(dialect: Dialect, address: int, kind: int, key_nbytes: int) -> Pa
     fields.position = prefix_nbytes
     if nbytes > fields.n_left:
         fields = Fields((yield [dialect.span(address + prefix_nbytes, nbytes)])[0])
-    entries: list[tuple[bytes, int]] = []
+    entries: list[Entry] = []
     for _ in range(n_entries):
         key, child = fields.take(key_nbytes), dialect.address(fields)
         if child is None:

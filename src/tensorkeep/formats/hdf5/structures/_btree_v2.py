@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -42,8 +43,10 @@ class _Pointer(msgspec.Struct, frozen=True):
     n_records: int
 
 
-def read_btree_v2(dialect: Dialect, address: int) -> Parsing[Tree]:
-    """Return all records of a tree."""
+def read_btree_v2(
+    dialect: Dialect, address: int, choose: Callable[[list[bytes]], slice] | None = None
+) -> Parsing[Tree]:
+    """Return all records of a tree; or only those that are chosen in their nodes, and what is between them."""
     header = yield from _read_header(dialect, address)
     records: list[bytes] = []
     nodes = [_Pointer(header.root, header.n_root)] if header.root is not None and header.n_root else []
@@ -54,8 +57,11 @@ def read_btree_v2(dialect: Dialect, address: int) -> Parsing[Tree]:
             raise FormatError("a B-tree has a node twice", found=f"at level {level}")
         seen.update(addresses)
         read = yield from together(_read_node(dialect, header, node, level) for node in nodes)
-        records += [record for part, _ in read for record in part]
-        nodes = [child for _, children in read for child in children]
+        nodes = []
+        for part, children in read:
+            chosen = slice(0, len(part)) if choose is None else choose(part)
+            records += part[chosen]
+            nodes += children[chosen.start : chosen.stop + 1]
     return Tree(header.kind, records)
 
 

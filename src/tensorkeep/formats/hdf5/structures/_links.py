@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left, bisect_right
 from typing import Final
 
 import msgspec
 
 from tensorkeep.errors import FormatError
-from tensorkeep.formats.hdf5.structures._btree_v1 import GROUP, read_btree_v1
+from tensorkeep.formats.hdf5.structures._btree_v1 import GROUP, Entry, read_btree_v1
 from tensorkeep.formats.hdf5.structures._btree_v2 import read_btree_v2
+from tensorkeep.formats.hdf5.structures._checksums import lookup3
 from tensorkeep.formats.hdf5.structures._fields import Fields
 from tensorkeep.formats.hdf5.structures._fractal_heap import read_heap_objects
 from tensorkeep.formats.hdf5.structures._heaps import read_local_heap, text_of
@@ -57,13 +59,17 @@ def holds_links(header: ObjectHeader) -> bool:
     return any(message.kind in {SYMBOL_TABLE, LINK_INFO, LINK} for message in header.messages)
 
 
-def read_links(dialect: Dialect, header: ObjectHeader) -> Parsing[list[Link]]:
-    """Return the links of a group, in the order in which they were made or else of their names."""
+def read_links(dialect: Dialect, header: ObjectHeader, near: str | None = None) -> Parsing[list[Link]]:
+    """Return the links of a group, in the order in which they were made or else of their names.
+
+    With a name, only the nodes are read in which a link of that name has to be.
+    """
+    name = None if near is None else near.encode(errors="surrogatepass")
     links = [_parse_link(dialect, message.data) for message in header.all(LINK)]
     for message in header.all(SYMBOL_TABLE):
-        links += yield from _read_symbols(dialect, Fields(message.data))
+        links += yield from _read_symbols(dialect, Fields(message.data), name)
     for message in header.all(LINK_INFO):
-        links += yield from _read_dense(dialect, Fields(message.data))
+        links += yield from _read_dense(dialect, Fields(message.data), name)
     names = {link.name for link in links}
     if len(names) < len(links) or any(not name or name == "." or "/" in name for name in names):
         raise FormatError("a group has two links of one name, or one that no link can have")
@@ -72,12 +78,19 @@ def read_links(dialect: Dialect, header: ObjectHeader) -> Parsing[list[Link]]:
     return sorted(links, key=lambda link: link.name)
 
 
-def _read_symbols(dialect: Dialect, fields: Fields) -> Parsing[list[Link]]:
+def _read_symbols(dialect: Dialect, fields: Fields, near: bytes | None) -> Parsing[list[Link]]:
     tree, heap_address = dialect.address(fields), dialect.address(fields)
     if tree is None or heap_address is None:
         raise FormatError("a group has no B-tree or no heap")
     heap = yield from read_local_heap(dialect, heap_address)
-    leaves = yield from read_btree_v1(dialect, tree, GROUP, dialect.length_nbytes)
+
+    def before(entries: list[Entry]) -> list[Entry]:
+        """Choose the last entry with a key before the name: keys are where names are in the heap."""
+        stop = bisect_left(entries, near or b"", key=lambda entry: text_of(heap, int.from_bytes(entry[0], "little")))
+        return entries[max(stop - 1, 0) : stop]
+
+    choose = None if near is None else before
+    leaves = yield from read_btree_v1(dialect, tree, GROUP, dialect.length_nbytes, choose)
     if len({address for _, address in leaves}) < len(leaves):
         raise FormatError("a group has a node twice")
     nodes = yield from together(_read_symbol_node(dialect, address) for _, address in leaves)
@@ -127,14 +140,20 @@ def _symbol(name: int, address: int, kind: int, path: int) -> _Symbol:
     return _Symbol(name, None if address == MAX_U64 else address, path if kind == _SOFT_ENTRY else None)
 
 
-def _read_dense(dialect: Dialect, fields: Fields) -> Parsing[list[Link]]:
+def _read_dense(dialect: Dialect, fields: Fields, near: bytes | None) -> Parsing[list[Link]]:
     fields.skip(1)
     flags = fields.uint(1)
     fields.skip(8 if flags & 1 else 0)
     heap, tree_address = dialect.address(fields), dialect.address(fields)
     if heap is None or tree_address is None:
         return []
-    tree = yield from read_btree_v2(dialect, tree_address)
+    wanted = lookup3(near or b"")
+
+    def of_name(records: list[bytes]) -> slice:
+        hashes = [int.from_bytes(record[:_HASH_NBYTES], "little") for record in records]
+        return slice(bisect_left(hashes, wanted), bisect_right(hashes, wanted))
+
+    tree = yield from read_btree_v2(dialect, tree_address, None if near is None else of_name)
     if tree.kind != _NAMES_TREE or any(len(record) != _HASH_NBYTES + _LINK_ID_NBYTES for record in tree.records):
         raise FormatError("the names of a group are in a B-tree of another type", found=f"type {tree.kind}")
     ids = [record[_HASH_NBYTES:] for record in tree.records]

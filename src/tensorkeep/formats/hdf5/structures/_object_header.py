@@ -28,6 +28,7 @@ SYMBOL_TABLE: Final = 0x11
 ATTRIBUTE_INFO: Final = 0x15
 _NOTHING: Final = 0x00
 
+_N_NAMES: Final = 0x16
 _SHARED: Final = 0x02
 _IN_HEAP: Final = 1
 _MUST_UNDERSTAND: Final = 0x80
@@ -67,11 +68,13 @@ class ObjectHeader(msgspec.Struct, frozen=True):
 
     Attributes:
         address: Where it is.
+        n_names: How many links lead to it, as it says.
         messages: Its messages in order, without those that only hold it together.
     """
 
     address: int
     messages: tuple[Message, ...]
+    n_names: int = 1
 
     def find(self, kind: int) -> Message | None:
         """Return the first message of a type."""
@@ -92,7 +95,8 @@ def read_object(dialect: Dialect, address: int) -> Parsing[ObjectHeader]:
         return header
     shared = [message for message in header.messages if message.is_shared]
     found = iter((yield from together(read_shared(dialect, message) for message in shared)))
-    return ObjectHeader(address, tuple(next(found) if message.is_shared else message for message in header.messages))
+    messages = tuple(next(found) if message.is_shared else message for message in header.messages)
+    return ObjectHeader(address, messages, header.n_names)
 
 
 def read_shared(dialect: Dialect, message: Message) -> Parsing[Message]:
@@ -117,7 +121,15 @@ def parse_object_header(dialect: Dialect, address: int) -> Parsing[ObjectHeader]
     head = (yield [dialect.up_to(address, _FIRST_NBYTES)])[0]
     parse = _parse_new if head.startswith(b"OHDR") else _parse_old
     messages = yield from parse(dialect, address, head)
-    return ObjectHeader(address, tuple(messages))
+    return ObjectHeader(address, tuple(messages), _n_names(head, messages))
+
+
+def _n_names(head: bytes, messages: list[Message]) -> int:
+    """Return how many links lead to an object: new headers say so only if there are several."""
+    if not head.startswith(b"OHDR"):
+        return int.from_bytes(head[4:8], "little")
+    counts = [int.from_bytes(message.data[1:5], "little") for message in messages if message.kind == _N_NAMES]
+    return counts[0] if counts else 1
 
 
 def _parse_old(dialect: Dialect, address: int, head: bytes) -> Parsing[list[Message]]:
