@@ -25,11 +25,6 @@ class SearchedContents:
     Until then, only what leads to these tensors has been checked, and that their bytes are in the file: damage
     elsewhere is found by whatever lists, loads, verifies, scans or converts the file. A search that fails or finds
     nothing decides nothing: then the contents are read, and say what is wrong.
-
-    Args:
-        source: The file.
-        find: Finds one tensor.
-        read: Reads the contents, and checks all of them.
     """
 
     files: Mapping[str, ByteSource] = {}
@@ -72,7 +67,7 @@ class SearchedContents:
         return self.whole.with_dtypes(dtypes)
 
     def place_of(self, name: str) -> TensorPlace:
-        """Return where a tensor is; KeyError if there is none of that name."""
+        """Return where a tensor is; KeyError if no tensor has the name."""
         if name not in self._found:
             place = self._search(name) if "whole" not in vars(self) and len(self._found) < _MAX_SEARCHES else None
             if place is None:
