@@ -7,6 +7,7 @@
 - `_bundle`: the file of a signature. Pure.
 - `_statement`: what a signature says. Pure.
 - `_provenance`: where a checkpoint came from. Pure.
+- `_verify`: whether a key made a signature.
 - `_names`: names of signatures, and which files of a directory they cover.
 - `_files`: what is signed of each file.
 - `_sign`: `sign`.
@@ -35,6 +36,7 @@ from tensorkeep.signing._names import (
 from tensorkeep.signing._provenance import PROVENANCE_SUFFIX, Artifact, emit_provenance, is_provenance
 from tensorkeep.signing._sign import Signed, sign
 from tensorkeep.signing._statement import ONLY_FILE, SignedFile, SignedHeader, Statement, parse_statement
+from tensorkeep.signing._verify import is_signed_by
 
 __all__ = [
     "IGNORED",
@@ -64,6 +66,7 @@ __all__ = [
     "is_ignored",
     "is_provenance",
     "is_signature",
+    "is_signed_by",
     "parse_bundle",
     "parse_certificate",
     "parse_statement",

@@ -89,6 +89,11 @@ def signed_bytes(payload: bytes) -> bytes:
     return b"DSSEv1 %d %s %d %s" % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload), payload)
 
 
+def early_signed_bytes(payload: bytes) -> bytes:
+    """Return what model-signing 0.2 signed instead: the payload as Python shows it, so each has a text of its own."""
+    return b"DSSEV1 %d %s %d %s" % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload), repr(payload).encode())
+
+
 def emit_bundle(payload: bytes, signature: bytes, hint: str, certificates: Sequence[bytes] = ()) -> bytes:
     """Return the text of a bundle: with the certificates if there are any, else with the key's id."""
     chain = {"certificates": [{"rawBytes": b64encode(der).decode()} for der in certificates]}

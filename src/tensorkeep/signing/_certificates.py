@@ -87,6 +87,6 @@ def certified_key(certificate: x509.Certificate, path: str) -> PublicKey:
             "the certificate is not for signatures",
             path=path,
             expected="the usage digitalSignature, and codeSigning if it names purposes",
-            found=f"{usage}, {purposes}",
+            found=f"a certificate of {certificate.subject.rfc4514_string() or 'nobody'} for another use",
         )
     return PublicKey(key)  # type: ignore[arg-type]

@@ -99,19 +99,20 @@ class PublicKey:
 
         return self._key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
-    def has_signed(self, message: bytes, signature: bytes) -> bool:
+    def has_signed(self, message: bytes, signature: bytes, *, hash_name: str | None = None) -> bool:
         """Say whether the private half of this key made a signature.
 
         Args:
             message: What should have been signed.
             signature: The signature.
+            hash_name: The hash of an ECDSA signature, such as `"SHA256"`; by default, the usual one of the curve.
         """
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric import ec
 
         with suppress(InvalidSignature):
             if isinstance(self._key, ec.EllipticCurvePublicKey):
-                self._key.verify(signature, message, _ecdsa(self.kind))
+                self._key.verify(signature, message, _ecdsa(hash_name or hash_of(self.kind)))
             else:
                 self._key.verify(signature, message)
             return True
@@ -241,7 +242,7 @@ class PrivateKey:
         from cryptography.hazmat.primitives.asymmetric import ec
 
         if isinstance(self._key, ec.EllipticCurvePrivateKey):
-            return self._key.sign(message, _ecdsa(self.public.kind))
+            return self._key.sign(message, _ecdsa(hash_of(self.public.kind)))
         return self._key.sign(message)
 
     def __repr__(self) -> str:
@@ -286,11 +287,11 @@ def hash_of(curve: str) -> str:
     return _CURVES[curve]
 
 
-def _ecdsa(curve: str) -> ec.ECDSA:
+def _ecdsa(hash_name: str) -> ec.ECDSA:
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    return ec.ECDSA(getattr(hashes, hash_of(curve))())
+    return ec.ECDSA(getattr(hashes, hash_name)())
 
 
 def _bytes_of(password: str | bytes) -> bytes:

@@ -16,7 +16,7 @@ file whole. Other readers ignore it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, NoReturn
 
 import msgspec
@@ -30,6 +30,9 @@ ONLY_FILE: Final = "."
 
 _TYPE: Final = "https://in-toto.io/Statement/v1"
 _PREDICATE_TYPE: Final = "https://model_signing/signature/v1.0"
+_EARLY_PREDICATE_TYPE: Final = "https://model_signing/Digests/v0.1"
+"""Of model-signing 0.2: each file is a subject, and the predicate says nothing."""
+
 _VERSION: Final = 1
 _DIGEST_NBYTES: Final = {"sha256": 32, "blake2b": 64, "blake3": 32}
 
@@ -112,7 +115,7 @@ class _Document(msgspec.Struct, frozen=True, rename={"type": "_type", "predicate
     type: str
     subject: tuple[_Subject, ...]
     predicate_type: str
-    predicate: _Predicate
+    predicate: Any
 
 
 def emit_statement(statement: Statement) -> bytes:
@@ -138,33 +141,42 @@ def parse_statement(text: bytes, path: str) -> Statement:
     """Parse the payload of a signature, and check that it agrees with itself."""
     try:
         document = msgspec.convert(strict_json(text), _Document)
-        predicate = document.predicate
         _require(document.type == _TYPE, _TYPE, repr(document.type))
+        if document.predicate_type == _EARLY_PREDICATE_TYPE:
+            resources = [_Resource(each.name, "sha256", each.digest["sha256"]) for each in document.subject]
+            return Statement("", _files_of(resources))
         _require(document.predicate_type == _PREDICATE_TYPE, _PREDICATE_TYPE, repr(document.predicate_type))
+        predicate = msgspec.convert(document.predicate, _Predicate)
         _require(len(document.subject) == 1, "exactly one subject", str(len(document.subject)))
-        files = _files_of(predicate)
+        _require_files(predicate.serialization)
+        files = _files_of(predicate.resources, _headers_of(predicate.tensorkeep))
         subject = document.subject[0]
         expected = {"sha256": _digest_of_all(files)}
         _require(subject.digest == expected, f"the subject's digest {expected['sha256']}", str(subject.digest))
     except (FormatError, LimitError, UnsupportedError) as error:
         raise error.with_fields(path=path) from None
-    except (ValueError, RecursionError) as error:  # of JSON, UTF-8 and msgspec
+    except (ValueError, KeyError, RecursionError) as error:  # of JSON, UTF-8 and msgspec
         raise FormatError("the signature's statement is malformed", path=path, found=str(error)) from None
     ignored = tuple(name.rstrip("/") for name in predicate.serialization.ignore_paths)
     return Statement(subject.name, files, ignored, predicate.serialization.allow_symlinks)
 
 
-def _files_of(predicate: _Predicate) -> dict[str, SignedFile]:
-    if predicate.serialization.method != "files":
+def _require_files(serialization: _Serialization) -> None:
+    if serialization.method != "files":
         raise UnsupportedError(
             "the signature does not list whole files",
             expected='the method "files"',
-            found=repr(predicate.serialization.method),
+            found=repr(serialization.method),
             hint="Sign the model again, file by file, as model-signing does by default",
         )
-    headers = _headers_of(predicate.tensorkeep)
+
+
+def _files_of(
+    resources: Sequence[_Resource], headers: Mapping[str, SignedHeader] | None = None
+) -> dict[str, SignedFile]:
+    headers = headers or {}
     files: dict[str, SignedFile] = {}
-    for resource in predicate.resources:
+    for resource in resources:
         name, nbytes = resource.name, _DIGEST_NBYTES.get(resource.algorithm)
         _require(name == ONLY_FILE or is_inside(name), "names of files inside the directory", repr(name))
         _require(name not in files, "each file once", repr(name))

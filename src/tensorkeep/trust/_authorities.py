@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tensorkeep.errors import FormatError, TrustError
-from tensorkeep.signing import Bundle, certified_key, parse_certificate, read_certificates, signed_bytes
+from tensorkeep.signing import Bundle, certified_key, is_signed_by, parse_certificate, read_certificates
 from tensorkeep.texts import listed
 from tensorkeep.trust._patterns import is_like
 
@@ -79,7 +79,7 @@ class Authority(msgspec.Struct, frozen=True):
 def certified_signer(bundle: Bundle, authorities: Sequence[Authority], name: str) -> tuple[Authority, str]:
     """Return which authority certified who made a signature, and their name; TrustError if none did."""
     leaf, *others = (parse_certificate(der, name) for der in bundle.certificates)
-    if not certified_key(leaf, name).has_signed(signed_bytes(bundle.payload), bundle.signature):
+    if not is_signed_by(bundle, certified_key(leaf, name)):
         raise TrustError(f"the signature in `{name}` is not by the key of its certificate")
     faults = []
     names = _names_of(leaf)
@@ -90,7 +90,7 @@ def certified_signer(bundle: Bundle, authorities: Sequence[Authority], name: str
         fault = _fault(authority, leaf, others) if is_anybody else f"it is for {listed(names, 3) or 'nobody'}"
         if fault is None:
             return authority, name_found or "an owner without a name"
-        faults.append(f"{authority.name}: {fault}")
+        faults.append(fault)
     raise TrustError(
         f"the certificate in `{name}` is not by an authority that the policy trusts", found=listed(faults, 3, "; ")
     )

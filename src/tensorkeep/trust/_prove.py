@@ -17,10 +17,10 @@ from tensorkeep.signing import (
     SignedHeader,
     Statement,
     is_signature,
+    is_signed_by,
     parse_bundle,
     parse_statement,
     read_signature,
-    signed_bytes,
     signed_file_of,
 )
 from tensorkeep.texts import listed
@@ -114,9 +114,8 @@ def _signer(rule: Rule, bundle: Bundle, name: str) -> tuple[str, str]:
     keys = [key for key in rule.keys if bundle.hint in {key.id, None}]
     if not keys and not bundle.certificates:
         raise TrustError(f"`{name}` is signed with another key", found=f"key {(bundle.hint or 'unknown')[:16]}…")
-    message = signed_bytes(bundle.payload)
     for key in keys:
-        if key.has_signed(message, bundle.signature):
+        if is_signed_by(bundle, key):
             return key.id, key.id
     if bundle.certificates and rule.authorities:
         authority, owner = certified_signer(bundle, rule.authorities, name)
