@@ -7,8 +7,9 @@ from typing import Annotated, Any, ClassVar
 import typer
 
 import tensorkeep
+from tensorkeep.cli._command import WritingCommand, with_output
 from tensorkeep.cli.commands import FAMILIES, GROUPS
-from tensorkeep.cli.help import PlainCommand, PlainGroup, Row, Section
+from tensorkeep.cli.help import PlainGroup, Row, Section
 from tensorkeep.cli.inputs import ungrouped
 from tensorkeep.cli.terminal import show_text
 
@@ -51,8 +52,8 @@ for _family_app in _families.values():
     app.add_typer(_family_app)
 for _command in (command for commands in GROUPS.values() for command in commands):
     _word, _, _name = _command.name.rpartition(" ")
-    _register = _families.get(_word, app).command(_name, cls=PlainCommand, context_settings=_command.parsing)
-    _register(ungrouped(_command.function))
+    _register = _families.get(_word, app).command(_name, cls=WritingCommand, context_settings=_command.parsing)
+    _register(ungrouped(with_output(_command.function)))
 
 
 def _show_version(wanted: bool) -> None:

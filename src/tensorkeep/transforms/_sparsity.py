@@ -57,7 +57,7 @@ def sparsify(
             "there are no weights to set to zero",
             path=tensors.path,
             expected="matrices with names that end in .weight",
-            hint="names= (--names) chooses others",
+            hint="names= (--select) chooses others",
         )
     sparse = {name: _pruned(tensors[name], prune, scope, group) for name in chosen}
     return view_of(tensors, {name: sparse.get(name, lazy) for name, lazy in tensors.items()})
@@ -91,7 +91,7 @@ def _pruned(lazy: LazyTensor, prune: Callable[[Array], Array], scope: Scope, gro
             tensor=lazy.name,
             expected="floating-point numbers" + (f" in rows of a multiple of {group}" if group > 1 else ""),
             found=f"{lazy.dtype} {list(lazy.shape)}",
-            hint="names= (--names) chooses the tensors",
+            hint="names= (--select) chooses the tensors",
         )
     scope = "tensor" if lazy.ndim == 1 else scope
     return computed_tensor(lazy.name, prune, (lazy,), scope=scope, framework="numpy", in_threads=scope == "rows")

@@ -77,7 +77,7 @@ def vocabulary_of(tensors: LazyTensors, names: Selector | Iterable[Selector] | N
             "there is no tensor with a row for each token",
             path=tensors.path,
             expected="a name such as `model.embed_tokens.weight` or `lm_head.weight`",
-            hint="names= (--names) chooses others",
+            hint="names= (--select) chooses others",
         )
     for name, lazy in found.items():
         if not lazy.is_floating_point or not lazy.ndim or not lazy.shape[0]:
@@ -87,7 +87,7 @@ def vocabulary_of(tensors: LazyTensors, names: Selector | Iterable[Selector] | N
                 tensor=name,
                 expected="floating-point numbers, in at least one row",
                 found=f"{lazy.dtype} {list(lazy.shape)}",
-                hint="Dequantize it first, or choose other tensors with names= (--names)",
+                hint="Dequantize it first, or choose other tensors with names= (--select)",
             )
     if len({lazy.shape[0] for lazy in found.values()}) > 1:
         raise RefusedError(
@@ -95,7 +95,7 @@ def vocabulary_of(tensors: LazyTensors, names: Selector | Iterable[Selector] | N
             path=tensors.path,
             expected="one vocabulary",
             found=listed(f"`{name}` {list(lazy.shape)}" for name, lazy in found.items()),
-            hint="names= (--names) chooses some of them",
+            hint="names= (--select) chooses some of them",
         )
     return found
 

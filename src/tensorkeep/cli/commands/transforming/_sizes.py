@@ -15,7 +15,11 @@ from tensorkeep.cli.inputs import Rewritten, Saving, tensor_names
 _Chosen = Annotated[
     list[str] | None,
     typer.Option(
-        "--names", metavar="GLOB", help="The tensors to change, by their full names.", autocompletion=tensor_names
+        "--select",
+        "--names",
+        metavar="GLOB",
+        help="The tensors to change, by their full names; the others stay as they are.",
+        autocompletion=tensor_names,
     ),
 ]
 
@@ -80,7 +84,7 @@ def sparsify(
 ) -> None:
     """Set the smallest weights to zero.
 
-    Without --names, this applies to all matrices except embeddings and the head. Other tensors stay as they are.
+    Without --select, this applies to all matrices except embeddings and the head. Other tensors stay as they are.
     """
     write_transformed(source, partial(tensorkeep.transforms.sparsify, keep=keep, zeros=zeros, names=names), saving)
 
