@@ -16,7 +16,12 @@ _OPTION: Final = "output"
 _RESULTS: Final = frozenset(("destination", "directory", "target"))
 """Names of last arguments that are the place of the result."""
 
-_Output = Annotated[str | None, typer.Option("--output", "-o", hidden=True)]
+_Output = Annotated[
+    str | None,
+    typer.Option(
+        "--output", "-o", metavar="PATH", help="Where the result goes, in place of the last argument.", hidden=True
+    ),
+]
 
 
 def with_output(command: Callable[..., object]) -> Callable[..., object]:

@@ -33,6 +33,9 @@ _N_MAGNITUDES: Final = 2048
 
 _EXPONENT_BIAS: Final = 1023
 
+_POWERS: Final = (*(ldexp(1.0, place - _EXPONENT_BIAS) for place in range(_N_MAGNITUDES - 1)), np.inf, np.inf)
+"""The least number of each exponent: powers of two."""
+
 _N_FEW: Final = 2**12
 """Numbers up to which bins cost more than the numbers: of a small tensor, they are kept until all are known."""
 
@@ -96,7 +99,7 @@ class Bins:
             filled -= _HALF
         if not len(filled):
             return Histogram()
-        low, high = int(filled.min()), int(filled.max())
+        low, high = int(np.minimum.reduce(filled)), int(np.maximum.reduce(filled))
         exponent = (0 if is_zero else exponent) - (_FINE_BITS - 1)
         n_joined_bits = max(0, -exponent) if of_integers else 0
         while (high >> n_joined_bits) - (low >> n_joined_bits) >= _N_BINS:
@@ -104,8 +107,8 @@ class Bins:
         first = low >> n_joined_bits
         counts = _counted((filled >> n_joined_bits) - first, counts, (high >> n_joined_bits) - first + 1)
         width = ldexp(1.0, exponent + n_joined_bits)
-        edges = [(first + place) * width for place in range(len(counts) + 1)]
-        return Histogram(tuple(edges), tuple(counts.tolist()))
+        edges = np.arange(first, first + len(counts) + 1) * width
+        return Histogram(tuple(edges.tolist()), tuple(counts.tolist()))
 
     def magnitudes(self, n_zeros: int) -> Histogram:
         """Return the numbers that are not zero by magnitude."""
@@ -121,9 +124,10 @@ class Bins:
             counts = counts[filled]
         if not len(filled):
             return Histogram()
-        first, last = int(filled.min()), int(filled.max())
-        edges = [_power_of_two(place - _EXPONENT_BIAS) for place in range(first, last + 2)]
-        return Histogram(tuple(edges), tuple(_counted(filled - first, counts, last - first + 1).tolist()))
+        first, last = int(np.minimum.reduce(filled)), int(np.maximum.reduce(filled))
+        return Histogram(
+            _POWERS[first : last + 2], tuple(_counted(filled - first, counts, last - first + 1).tolist())
+        )
 
 
 class _Block(msgspec.Struct, frozen=True):
@@ -146,10 +150,6 @@ class _Block(msgspec.Struct, frozen=True):
         exponents = self.numbers.view(np.int64) >> 52
         exponents &= _N_MAGNITUDES - 1
         return exponents
-
-
-def _power_of_two(exponent: int) -> float:
-    return ldexp(1.0, exponent) if exponent <= _EXPONENT_BIAS else np.inf
 
 
 def _counted(places: npt.NDArray[Any], weights: _Counts | None, n_bins: int) -> _Counts:

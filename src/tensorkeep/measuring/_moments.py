@@ -31,7 +31,7 @@ class Moments:
         """Take some numbers, and the smallest and largest of them."""
         part = Moments()
         part.n, part.min, part.max = len(numbers), low, high
-        part.mean = float(numbers.mean())
+        part.mean = float(np.add.reduce(numbers)) / part.n
         distances = numbers - part.mean
         part.spread = float(np.einsum("i,i->", distances, distances))  # not `dot`, which starts threads of its own
         self.merge(part)

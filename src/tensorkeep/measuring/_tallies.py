@@ -197,7 +197,7 @@ class NumberTally:
     def _add_block(self, elements: Array) -> None:
         if elements.dtype.kind == "c":
             elements = _magnitudes(elements)
-        low, high = elements.min().item(), elements.max().item()  # NaN if there is one
+        low, high = np.minimum.reduce(elements).item(), np.maximum.reduce(elements).item()  # NaN if there is one
         numbers = elements.astype(np.float64, copy=False)
         if not (isfinite(low) and isfinite(high)):
             is_number = np.isfinite(numbers)
