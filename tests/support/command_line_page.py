@@ -54,8 +54,8 @@ or an object whose only member is `error`:
 `kind` is the name of an [error](../errors.md) or of a Python exception, or `UsageError`. `text` is the line that
 would be printed; the other members are its parts, or null.
 
-**Results.** `-o` names the directory or file to write, in every command that makes one from others. It may be the last
-argument instead where the number of sources is fixed, and in `convert` and `join`.
+**Results.** `-o` names the directory or file to write, in every command that makes one from others. It may be the
+last argument instead where the number of sources is fixed, and in `convert` and `join`.
 
 **Replacing.** Without asking, a command replaces only its own source, and `fetch` only an earlier download of the
 same URL. Before it replaces anything else, it asks; without a terminal, or with `--json`, it stops with status 2.
