@@ -72,26 +72,35 @@ def test_other_directories_are_refused(names: list[str], ranks: Path) -> None:
         {"shape": [8]},
         {"shape": [16, 4]},
         {"shape": [2**62, 4]},
-        {"digest": "0" * 64},
-        {"digest": ""},
+        {"digests": {"w": "0" * 64}},
+        {"digests": {"w": ""}},
+        {"digests": {}},
     ],
     ids=json.dumps,
 )
 def test_parts_that_do_not_fit_are_refused(change: dict[str, Any], ranks: Path) -> None:
     path = ranks / "rank-00001-of-00002" / "model.safetensors.index.json"
     index = parse_index(path.read_bytes(), str(path))
-    index.metadata["tensor_parallel"]["parts"]["w"] |= change
+    index.metadata["tensor_parallel"]["parts"][0] |= change
     path.write_bytes(emit_index(index))
     refused(ranks)
 
 
 @pytest.mark.parametrize(
-    "share", [None, 3, {}, {"rank": 0, "size": 2, "parts": {}}, {"rank": 1, "size": 3, "parts": {}}]
+    "share", [None, 3, {}, {"rank": 0, "size": 2, "parts": []}, {"rank": 1, "size": 3, "parts": []}]
 )
 def test_ranks_that_say_something_else_are_refused(share: Any, ranks: Path) -> None:
     path = ranks / "rank-00001-of-00002" / "model.safetensors.index.json"
     index = parse_index(path.read_bytes(), str(path))
     index.metadata["tensor_parallel"] = share
+    path.write_bytes(emit_index(index))
+    refused(ranks)
+
+
+def test_a_tensor_that_is_named_twice_is_refused(ranks: Path) -> None:
+    path = ranks / "rank-00001-of-00002" / "model.safetensors.index.json"
+    index = parse_index(path.read_bytes(), str(path))
+    index.metadata["tensor_parallel"]["parts"] *= 2
     path.write_bytes(emit_index(index))
     refused(ranks)
 
@@ -123,7 +132,7 @@ def test_copies_that_differ_are_found(ranks: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"digest": "0" * 64}, {"ranges": [[0, 4]]}, {"shape": [9, 4]}],
+    [{"digests": {"w": "0" * 64}}, {"ranges": [[0, 4]]}, {"shape": [9, 4]}],
     ids=json.dumps,
 )
 def test_verify_finds_indexes_of_all_ranks_that_were_made_up(change: dict[str, Any], ranks: Path) -> None:
@@ -131,7 +140,7 @@ def test_verify_finds_indexes_of_all_ranks_that_were_made_up(change: dict[str, A
     for directory in sorted(ranks.glob("rank-*")):
         path = directory / "model.safetensors.index.json"
         index = parse_index(path.read_bytes(), str(path))
-        index.metadata["tensor_parallel"]["parts"]["w"] |= change
+        index.metadata["tensor_parallel"]["parts"][0] |= change
         path.write_bytes(emit_index(index))
         digests[directory.name] = digest_of(path.read_bytes()).hex()
     (ranks / NAME).write_bytes(emit_rank_set(RankSet(digests)))

@@ -217,7 +217,8 @@ def test_a_rank_alone_is_a_checkpoint(number: int, source: Path, tmp_path: Path)
     assert tensorkeep.verify(own).is_whole
     share = json.loads((own / "model.safetensors.index.json").read_text())["metadata"]["tensor_parallel"]
     assert share["rank"] == number
-    assert share["parts"]["layer.down.weight"]["ranges"] == [[4 * number, 4 * number + 4]]
+    [alike] = [each for each in share["parts"] if "layer.down.weight" in each["digests"]]
+    assert alike["ranges"] == [[4 * number, 4 * number + 4]]
     tensorkeep.reshard(own, tmp_path / "moved", max_shard_size=100)
     assert tensorkeep.diff(own, tmp_path / "moved").is_equal
 

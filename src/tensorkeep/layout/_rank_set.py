@@ -6,9 +6,10 @@
 
 The index of each rank says under `metadata.tensor_parallel`, as `RankShare`, which part of each tensor it has:
 
-    {"rank": 0, "size": 2, "parts": {"up.weight": {"dim": 0, "digest": "…", "ranges": [[0, 8]], "shape": [16, 4]}}}
+    {"rank": 0, "size": 2, "parts": [{"digests": {"up.weight": "…"}, "dim": 0, "ranges": [[0, 8]], "shape": [16, 4]}]}
 
-Tensors that it does not name are whole, and the same for all ranks.
+Tensors of one shape that are divided alike are one of the `parts`, so that the index stays short. Tensors that it
+does not name are whole, and the same for all ranks.
 """
 
 from __future__ import annotations
@@ -92,8 +93,29 @@ class RankShare(msgspec.Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """Return it as a member of an index."""
-        value: dict[str, Any] = msgspec.to_builtins(self)
+        alike: dict[tuple[Any, ...], _Parts] = {}
+        for name, part in self.parts.items():
+            key = (part.dim, part.ranges, part.shape)
+            alike.setdefault(key, _Parts(*key, digests={})).digests[name] = part.digest
+        value: dict[str, Any] = msgspec.to_builtins(_Share(self.rank, self.size, list(alike.values())))
         return value
+
+
+class _Parts(msgspec.Struct, frozen=True):
+    """Tensors of one shape that are divided alike."""
+
+    dim: _Count
+    ranges: tuple[tuple[_Count, _Count], ...]
+    shape: tuple[_Count, ...]
+    digests: dict[str, _Digest]
+
+
+class _Share(msgspec.Struct, frozen=True):
+    """A rank's share as the index has it."""
+
+    rank: _Count
+    size: _Count
+    parts: list[_Parts]
 
 
 class RankSet(msgspec.Struct, frozen=True):
@@ -147,8 +169,16 @@ def parse_rank_set(text: bytes, path: str) -> RankSet:
 def parse_share(metadata: Mapping[str, Any], path: str) -> RankShare:
     """Return what the metadata of an index says of its rank."""
     try:
-        return msgspec.convert(metadata.get(SHARE_KEY), RankShare)
-    except msgspec.ValidationError as error:
+        share = msgspec.convert(metadata.get(SHARE_KEY), _Share)
+        parts = [
+            (name, RankPart(alike.dim, alike.ranges, alike.shape, digest))
+            for alike in share.parts
+            for name, digest in alike.digests.items()
+        ]
+        if len(dict(parts)) < len(parts):
+            raise ValueError("a tensor that is named twice")  # noqa: TRY301
+        return RankShare(share.rank, share.size, dict(parts))
+    except ValueError as error:
         raise FormatError(
             "the index does not say which part of each tensor it has", path=path, found=str(error)
         ) from None
