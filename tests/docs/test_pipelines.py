@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
 import tensorkeep
@@ -60,7 +61,7 @@ def tensorkeep_(folder: Path, *arguments: str) -> None:
 
 def test_hooks_install_what_the_extras_name() -> None:
     for name, hook in HOOKS.items():
-        expected = EXTRAS["cli"] + (EXTRAS["trust"] if name == "tensorkeep-trust" else [])
+        expected = EXTRAS["cli"] + ([] if name == "tensorkeep-verify" else EXTRAS["trust"])
         assert hook["additional_dependencies"] == expected
 
 
@@ -74,7 +75,13 @@ def test_hooks_begin_for_every_kind_of_file() -> None:
 
 def test_hooks_for_pre_commit(folder: Path, keys: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """`language: system`, so that nothing is installed; the rest is as the definition says."""
-    arguments = {"tensorkeep-verify": ["weights"], "tensorkeep-trust": [str(keys / "k.pub"), "weights"]}
+    keys.joinpath("policy.toml").write_text('[[rules]]\nkeys = ["k.pub"]\nformats = ["safetensors"]\n')
+    policy = str(keys / "policy.toml")
+    arguments = {
+        "tensorkeep-scan": ["--trust", policy],
+        "tensorkeep-verify": ["weights"],
+        "tensorkeep-trust": [policy, "weights"],
+    }
     hooks = [
         {key: value for key, value in hook.items() if key != "additional_dependencies"}
         | {"language": "system", "args": arguments.get(name, [])}
@@ -143,6 +150,12 @@ def test_the_action(folder: Path, keys: Path) -> None:
     status, said, sarif = run_action(folder, paths="weights\n", trust=str(keys / "k.pub"))
     assert (status, said, set(sarif)) == (0, "", {"scan-1", "verify-1"})
     assert (folder / "runner" / "output").read_text() == "sarif=tensorkeep-sarif\n"
+
+    weights = folder / "weights" / "w.pt"
+    torch.save({"w": torch.ones(3)}, weights)
+    status, said, sarif = run_action(folder, paths=str(weights), trust=str(keys / "k.pub"), verify="false")
+    assert (status, sarif["scan-1"]["runs"][0]["results"][0]["ruleId"]) == (1, "refused")
+    weights.unlink()
 
     evil = folder / "a $(touch owned) b"
     evil.mkdir()

@@ -14,6 +14,7 @@
 - `_content`: a file or a member of an archive.
 - `_read_ahead`: the ends of many members, read together.
 - `_findings`: collects the findings of one file.
+- `_policy`: what a policy refuses.
 - `_report`: the result, as JSON and as SARIF.
 """
 

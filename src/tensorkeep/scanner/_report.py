@@ -11,23 +11,26 @@ from tensorkeep.markup import folded, page, table
 from tensorkeep.sarif import SarifResult, SarifRule, sarif_text
 from tensorkeep.texts import counted
 
-Verdict = Literal["clean", "unknown", "dangerous", "unreadable"]
+Verdict = Literal["clean", "unknown", "dangerous", "refused", "unreadable"]
 """`"clean"`: plain data and tensors; `"unknown"`: names that would be imported, none known to be dangerous;
-`"dangerous"`: names that could only do harm; `"unreadable"`: breaks its format or a limit, so it is unclear."""
+`"dangerous"`: names that could only do harm; `"refused"`: the policy does not allow it; `"unreadable"`: breaks its
+format or a limit, so it is unclear."""
 
-Severity = Literal["dangerous", "unreadable", "suspicious", "unknown"]
+Severity = Literal["dangerous", "refused", "unreadable", "suspicious", "unknown"]
 
-SEVERITIES: Final[tuple[Severity, ...]] = ("dangerous", "unreadable", "suspicious", "unknown")
+SEVERITIES: Final[tuple[Severity, ...]] = ("dangerous", "refused", "unreadable", "suspicious", "unknown")
 """From worst to best."""
 
 _VERDICTS: Final[dict[Severity, Verdict]] = {
     "dangerous": "dangerous",
+    "refused": "refused",
     "unreadable": "unreadable",
     "suspicious": "unknown",
     "unknown": "unknown",
 }
 _RULES: Final = (
     SarifRule("dangerous", "error", "A pickle contains a name that could only do harm"),
+    SarifRule("refused", "error", "The policy does not allow this format, or pickles"),
     SarifRule("unreadable", "error", "A file cannot be read, so what it would run is unknown"),
     SarifRule("suspicious", "warning", "A pickle contains a name that may do harm"),
     SarifRule("unknown", "note", "A pickle contains a name that is not known to be data"),
@@ -35,15 +38,16 @@ _RULES: Final = (
 _HEADINGS: Final = ("severity", "name", "what it is or does", "times", "member")
 _MAX_FILES_SHOWN: Final = 20
 
-_VERDICT_ORDER: Final[tuple[Verdict, ...]] = ("dangerous", "unreadable", "unknown")
+_VERDICT_ORDER: Final[tuple[Verdict, ...]] = ("dangerous", "refused", "unreadable", "unknown")
 
 
 class ScanFinding(msgspec.Struct, frozen=True, kw_only=True):
     """One thing in a file that is not plain data.
 
     Attributes:
-        severity: `"dangerous"`: could only do harm; `"unreadable"`: broken, or over a limit; `"suspicious"`: may do
-            harm, but occurs in honest files too; `"unknown"`: nothing is known about it.
+        severity: `"dangerous"`: could only do harm; `"refused"`: not allowed by the policy; `"unreadable"`: broken,
+            or over a limit; `"suspicious"`: may do harm, but occurs in honest files too; `"unknown"`: nothing is
+            known about it.
         message: A few words on what it is or does.
         member: The member of an archive, with slashes between nested archives; None for the file itself.
         position: Byte of the member's contents, or of the file; None if the finding is about all of it.

@@ -12,6 +12,7 @@ from tensorkeep.errors import SourceMissingError, TensorkeepError
 from tensorkeep.executors import run_in
 from tensorkeep.parallel import ProgressMeter
 from tensorkeep.scanner._findings import error_text
+from tensorkeep.scanner._policy import Judge
 from tensorkeep.scanner._report import ScanFinding, ScannedFile, ScanReport
 from tensorkeep.scanner._scan_file import checkpoint_spans, scan_file
 from tensorkeep.texts import listed
@@ -30,6 +31,8 @@ from tensorkeep.transport import (
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from tensorkeep.trust import Trust
+
 _METADATA = ".metadata"
 """The file of a distributed checkpoint that declares where its tensors are."""
 
@@ -44,6 +47,7 @@ def scan(
     *paths: str | os.PathLike[str],
     progress: Callable[[int, int], None] | None = None,
     executor: Executor | None = None,
+    trust: Trust | None = None,
 ) -> ScanReport:
     """List what files, or all files below directories, would run if other programs loaded them.
 
@@ -58,12 +62,17 @@ def scan(
         executor: What reads the files in place of this process, one by one: any `concurrent.futures.Executor` whose
             tasks can be pickled, such as a `ProcessPoolExecutor` or dask's `client.get_executor()`. All workers must
             see the same files.
+        trust: A `Policy`, the path of one or of a public key: formats and pickles that it does not allow are
+            findings. None takes the policy that the environment variable `TENSORKEEP_TRUST` names, if there is one;
+            False takes none. Signatures are for `verify`.
 
     Returns:
         The findings. Something that cannot be read is a finding, too.
 
     Raises:
         SourceMissingError: If a path does not exist, or is a directory without any file.
+        TrustError: If the policy or a key is in a directory that is scanned.
+        FormatError: If the policy cannot be parsed.
         TransportError: If a server's listing cannot be read.
         TypeError: If something else than a path is given.
 
@@ -76,7 +85,12 @@ def scan(
         if not isinstance(path, str | os.PathLike):
             raise TypeError(f"scan takes paths, not {type(path).__name__}")
     roots = [without_secrets(os.fspath(path)) for path in paths]
-    chosen = [found for root in roots for found in _some_files_of(root)]
+    chosen: list[tuple[str, bool]] = []
+    judges: list[Judge] = []
+    for root in roots:
+        judge, here = Judge(root, trust), _some_files_of(root)
+        chosen += here
+        judges += [judge] * len(here)
     sizes = [_size(file) for file, _ in chosen]
     n_all = sum(sizes)
     modules = {found for file, _ in chosen for found in _modules_of(file)}
@@ -95,7 +109,7 @@ def scan(
             found and msgspec.structs.replace(found, path=task.file)
             for task, found in zip(tasks, elsewhere, strict=True)
         ]
-    files = [found for found in scanned if found is not None]
+    files = [judge.judged(found) for judge, found in zip(judges, scanned, strict=True) if found is not None]
     return ScanReport(tuple(map(str, roots)), tuple(files), len(chosen) - len(files))
 
 

@@ -106,11 +106,24 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
                 expected=" or ".join(self.formats) or "none",
                 found=name,
             )
-        if name in _PICKLED and not self.pickles:
+        if name in _PICKLED:
+            self.refuse_pickles(path, name)
+
+    def refuse_pickles(self, path: str | None, found: str) -> None:
+        """Refuse pickles.
+
+        Args:
+            path: The file or directory that has some.
+            found: What it is.
+
+        Raises:
+            TrustError: If the rule does not allow them.
+        """
+        if not self.pickles:
             raise TrustError(
                 "the policy does not allow pickles",
                 path=path,
-                found=name,
+                found=found,
                 hint="Convert it to safetensors, or set pickles = true in the policy",
             )
 

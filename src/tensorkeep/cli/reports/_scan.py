@@ -24,6 +24,7 @@ _MAX_CHARS: Final = 200
 
 _STYLES: Final[dict[str, Style]] = {
     "dangerous": "error",
+    "refused": "error",
     "unreadable": "warning",
     "suspicious": "warning",
     "unknown": "",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _Paths = Annotated[
     list[str], typer.Argument(metavar="PATH", help="Files, or directories of files.", show_default=False)
 ]
-_EXIT_CODES: Final[dict[Verdict, int]] = {"clean": 0, "unknown": 0, "dangerous": 1, "unreadable": 2}
+_EXIT_CODES: Final[dict[Verdict, int]] = {"clean": 0, "unknown": 0, "dangerous": 1, "refused": 1, "unreadable": 2}
 
 
 def scan(
@@ -29,6 +29,12 @@ def scan(
     strict: Annotated[
         bool, typer.Option("--strict", help="Treat names that are not known to be data as dangerous.")
     ] = False,
+    trust: Annotated[
+        str | None,
+        typer.Option(
+            "--trust", metavar="KEY", help="The policy (.toml) or public key that says which formats are allowed."
+        ),
+    ] = None,
 ) -> int:
     """List what files would run elsewhere.
 
@@ -37,10 +43,11 @@ def scan(
     where it is, and what is known about it. Nothing is imported or called.
 
     The exit status is 0 if nothing known to be dangerous is found, 1 if something is, 2 if a file cannot be read or
-    there is no file. With --strict it is also 1 if a name is not known to be data.
+    there is no file. With --strict it is also 1 if a name is not known to be data, and with --trust if the policy
+    does not allow a format or pickles.
     """
     with progress_bar("scanning") as progress:
-        report = tensorkeep.scan(*paths, progress=progress)
+        report = tensorkeep.scan(*paths, progress=progress, trust=trust)
     if as_json or sarif:
         show_text((report.to_sarif() if sarif else report.to_json()).splitlines())
     else:
