@@ -49,7 +49,7 @@ class Judge:
             yield error
 
     def _format_of(self, file: ScannedFile) -> str:
-        """Return the name by which rules know a file's format: its own, or that of the checkpoint that it is in."""
+        """Return the name by which rules know a file's format: its own, or its checkpoint's."""
         own = _USUAL if file.form == _USUAL else _format_at(file.path)
         return (self._format_of_root if own in {None, _USUAL} else None) or own or file.form
 

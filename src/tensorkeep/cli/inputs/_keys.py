@@ -46,7 +46,7 @@ class KeyOptions(OptionGroup, frozen=True, kw_only=True):
 
 
 def open_any(path: str, keys: Sequence[Key] | None, **options: Any) -> Opened:
-    """Open one of several checkpoints, of which only some may be encrypted."""
+    """Open one of several checkpoints; a key does not mean that this one is encrypted."""
     given = tensorkeep.encryption.Keys.given(keys)
     optional = None if given is None else given.optional()
     opened: Opened = imported(_OPEN_WITH)(path, imported(_OPTIONS)(keys=optional, **options))

@@ -19,7 +19,7 @@ Checkpoint: TypeAlias = str | os.PathLike[str] | LazyTensors
 
 
 class Opening:
-    """Opens checkpoints and patches, of which some may be encrypted; what is opened here is closed with the stack."""
+    """Opens checkpoints and patches, encrypted or not; what is opened here is closed with the stack."""
 
     def __init__(self, stack: ExitStack, key: KeyLike | Sequence[KeyLike] | None = None) -> None:
         keys = Keys.given(key)
