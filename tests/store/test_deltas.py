@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Callable
 from contextlib import nullcontext as nothing
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ import torch
 import tensorkeep
 from tensorkeep.cli import main
 from tensorkeep.errors import FormatError, IntegrityError, UnsupportedError
-from tensorkeep.store import CheckpointStore, DamagedStepWarning, DeltaWarning
+from tensorkeep.kinds.patched import _checkpoint
+from tensorkeep.store import CheckpointStore, DamagedStepWarning, DeltaWarning, _deltas
 from tests.support.store.run_states import state, step_of, store
 
 
@@ -176,6 +178,48 @@ def test_a_step_that_is_saved_again_is_the_new_one(tmp_path: Path) -> None:
     made.save(3, state(3))
     assert not is_patched(tmp_path, 2), "what was left of the patches is removed by the next save"
     assert [step_of(made.load(step)) for step in made.steps()] == [0, 7, 8, 3]
+
+
+def replacing(run: CheckpointStore, folder: Path) -> Callable[[], None]:
+    """Return what puts another job's step in the place of step 1."""
+    other = saved(folder / "other", range(7, 8))
+    other.save(1, state(9))
+
+    def replace() -> None:
+        Path(run.path_of(1)).rename(folder / "old")
+        Path(other.path_of(1)).rename(run.path_of(1))
+
+    return replace
+
+
+def test_nothing_is_built_on_a_step_that_is_saved_again_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, link = saved(tmp_path / "run", range(2)), _deltas.link_files
+    replace = replacing(made, tmp_path)
+
+    def link_later(*given: Any) -> None:
+        replace()
+        link(*given)
+
+    monkeypatch.setattr(_deltas, "link_files", link_later)
+    made.save(2, state(2))
+
+    assert not is_patched(tmp_path / "run", 2)
+    assert [step_of(made.load(step)) for step in made.steps()] == [0, 9, 2]
+
+
+def test_a_step_that_is_replaced_while_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, parse = saved(tmp_path / "run", range(2)), _checkpoint.parse_document
+    replace = replacing(made, tmp_path)
+
+    def then_replaced(*given: Any) -> Any:
+        monkeypatch.setattr(_checkpoint, "parse_document", parse)
+        replace()
+        return parse(*given)
+
+    monkeypatch.setattr(_checkpoint, "parse_document", then_replaced)
+    assert step_of(made.load(1)) == 9
 
 
 def test_without_second_names_steps_are_saved_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

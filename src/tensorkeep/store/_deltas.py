@@ -9,7 +9,7 @@ from typing import Any, Final
 from tensorkeep.errors import IntegrityError, SourceMissingError, TransportError
 from tensorkeep.kinds.safetensors import SavedDirectory
 from tensorkeep.patches.steps import link_files, write_patched
-from tensorkeep.store.places import Place, StepRecord, record_members
+from tensorkeep.store.places import Place, StepRecord, is_replaced, record_members
 from tensorkeep.tensors import Prepared
 
 USUAL_PATCHES: Final = 20
@@ -71,3 +71,5 @@ def _link(previous: SavedDirectory, directory: str) -> None:
     except TransportError as error:
         warnings.warn(f"steps are saved whole, not as deltas: {error}", DeltaWarning, stacklevel=6)
         raise _NotWorthItError from None
+    if is_replaced(previous):  # some of the names may be another step's
+        raise _NotWorthItError

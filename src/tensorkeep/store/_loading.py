@@ -19,7 +19,7 @@ from tensorkeep.store._newest import DamagedCheckpointWarning, load_newest_whole
 from tensorkeep.store._rules import Rules
 from tensorkeep.store._step_errors import best_step, check_step_argument, listing_steps
 from tensorkeep.store._steps import StepReader
-from tensorkeep.store.places import Place, Step, check_step
+from tensorkeep.store.places import Place, Step, check_step, is_replaced
 
 T = TypeVar("T")
 
@@ -98,9 +98,11 @@ class StepLoader(msgspec.Struct, frozen=True):
             if opened.is_replaced():
                 return False
         except TensorkeepError:
-            if self.place.holds(path):
-                raise
-            raise SourceMissingError("no such step", path=path, found="it was removed meanwhile") from None
+            if not self.place.holds(path):
+                raise SourceMissingError("no such step", path=path, found="it was removed meanwhile") from None
+            if is_replaced(opened):
+                return False
+            raise
         refuse(verification.findings, path)
         if not verification.is_whole:
             raise IntegrityError("the step has no digests", path=path, found="a file that another program wrote")

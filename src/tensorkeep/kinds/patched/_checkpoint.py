@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -13,7 +13,7 @@ from tensorkeep.arrays import ArrayT
 from tensorkeep.deltas import DOCUMENT_NAME, PatchedDocument, parse_document, patched
 from tensorkeep.deltas.reading import Change, Patch
 from tensorkeep.encryption import refuse_plain
-from tensorkeep.errors import FormatError, LimitError
+from tensorkeep.errors import FormatError, LimitError, TensorkeepError
 from tensorkeep.formats import Description
 from tensorkeep.kinds.base import Checks, OpenOptions, names_to_check
 from tensorkeep.kinds.safetensors import (
@@ -29,6 +29,9 @@ from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.tensors import LazyTensor, TensorView
 from tensorkeep.texts import counted
 from tensorkeep.transport import ByteRange, ByteSource, join, open_source
+
+_ATTEMPTS: Final = 50
+"""How often to open a checkpoint that saves keep replacing."""
 
 
 class PatchedCheckpoint(SavedDirectory[ArrayT]):
@@ -196,16 +199,27 @@ class PatchedCheckpoint(SavedDirectory[ArrayT]):
 
 
 def open_patched(directory: str, options: OpenOptions) -> PatchedCheckpoint:
-    """Open a checkpoint that is kept as another one and patches; neither may be encrypted."""
+    """Open a checkpoint that is kept as another one and patches; again if a save replaced it meanwhile."""
     refuse_plain(options.keys, directory)
-    document = read_document(directory)
-    opened = msgspec.structs.replace(options, variant=None)
+    attempt = 0
+    while True:
+        attempt += 1
+        document = read_document(directory)
+        try:
+            return _opened(directory, document, msgspec.structs.replace(options, variant=None))
+        except TensorkeepError:
+            if attempt == _ATTEMPTS or read_document(directory) == document:
+                raise
+
+
+def _opened(directory: str, document: PatchedDocument, options: OpenOptions) -> PatchedCheckpoint:
+    """Open the files that a document names."""
     with ExitStack() as stack:
-        base = stack.enter_context(open_safetensors(join(directory, document.base), opened))
+        base = stack.enter_context(open_safetensors(join(directory, document.base), options))
         whole = as_saved_directory(base)
         if whole is None:
             raise FormatError("the checkpoint that is patched has no index", path=base.path)
-        files = {name: stack.enter_context(_open_file(join(directory, name), opened)) for name in document.patches}
+        files = {name: stack.enter_context(_open_file(join(directory, name), options)) for name in document.patches}
         patched_checkpoint = PatchedCheckpoint(directory, document, whole.base, files)
         stack.pop_all()
         return patched_checkpoint

@@ -12,6 +12,7 @@
 
 from tensorkeep.store.places._bucket import UnguardedStoreWarning
 from tensorkeep.store.places._names import BASE_NAME, MAX_RULES_NBYTES, RULES_NAME, check_step
+from tensorkeep.store.places._open_step import is_replaced
 from tensorkeep.store.places._place import Place, is_store, place_of
 from tensorkeep.store.places._record import (
     StepRecord,
@@ -35,6 +36,7 @@ __all__ = [
     "StepRecord",
     "UnguardedStoreWarning",
     "check_step",
+    "is_replaced",
     "is_store",
     "later_than",
     "metrics_of",

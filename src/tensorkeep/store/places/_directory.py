@@ -48,6 +48,9 @@ from tensorkeep.transport import (
 
 _INDEX: Final = index_name(BASE_NAME)
 
+_ATTEMPTS: Final = 50
+"""How often to open a step that keeps being replaced."""
+
 
 class DirectoryPlace:
     """Implements `Place`."""
@@ -130,10 +133,18 @@ class DirectoryPlace:
             return _with_problem(step, path, "unreadable", error)
 
     def open(self, step: int, options: OpenOptions) -> SavedDirectory:
-        """Open a step."""
-        path = self.path_of(step)
-        opens = open_patched if _is_patched(path) else open_safetensors
-        return open_step(path, step, options, self.holds, opens=opens)
+        """Open a step, again if another process replaced or removed it meanwhile."""
+        path, attempt = self.path_of(step), 0
+        while True:
+            attempt += 1
+            before = _identity(path)
+            opens = open_patched if _is_patched(path) else open_safetensors
+            try:
+                return open_step(path, step, options, self.holds, opens=opens)
+            except TensorkeepError as error:
+                is_same = _identity(path) == before and (before or isinstance(error, SourceMissingError))
+                if attempt == _ATTEMPTS or is_same:
+                    raise
 
     @contextmanager
     def appearing(self, step: int, *, durable: bool) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from tensorkeep.errors import IntegrityError, SourceMissingError, UnsupportedError
+from tensorkeep.errors import IntegrityError, SourceMissingError, TensorkeepError, UnsupportedError
 from tensorkeep.kinds import Opened, OpenOptions
 from tensorkeep.kinds.safetensors import SavedDirectory, as_saved_directory, open_safetensors
 from tensorkeep.store.places._record import StepRecord, read_record
@@ -45,6 +45,14 @@ def record_of(opened: SavedDirectory, step: int) -> StepRecord | None:
     """Return the record of a step, or None if it names another."""
     record = read_record(opened.index_metadata)
     return record if record is not None and record.step == step else None
+
+
+def is_replaced(opened: SavedDirectory) -> bool:
+    """Say whether another step has taken the place of an open one, or nothing is there any more."""
+    try:
+        return opened.is_replaced()
+    except TensorkeepError:
+        return True
 
 
 def foreign(path: str) -> ForeignStepError:
