@@ -12,6 +12,7 @@ that it is read from, so nothing else needs to know that there is encryption.
 - `_sink`: encrypts a file while it is written.
 - `_blocks`: which blocks some ranges touch. Pure.
 - `_source`: decrypts what is read of a file.
+- `_scratch`: temporary files.
 - `_file`: the plain file in an encrypted one.
 """
 
@@ -21,6 +22,7 @@ from tensorkeep.encryption._encryption import Encryption
 from tensorkeep.encryption._file import is_encrypted, listed, plain_file
 from tensorkeep.encryption._key import Key, new_key
 from tensorkeep.encryption._keys import KeyLike, Keys, refuse_plain
+from tensorkeep.encryption._scratch import ScratchSource, ScratchWriter
 from tensorkeep.encryption._sink import EncryptingSink, encrypted_name
 from tensorkeep.encryption._source import NEEDS_KEY, DecryptingSource, LockedSource
 
@@ -36,6 +38,8 @@ __all__ = [
     "Keys",
     "LockedSource",
     "ScratchCipher",
+    "ScratchSource",
+    "ScratchWriter",
     "decrypted_index",
     "encrypted_index",
     "encrypted_name",

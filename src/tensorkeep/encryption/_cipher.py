@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from tensorkeep.buffers import Buffer
 from tensorkeep.encryption._key import KEY_NBYTES, Key
 from tensorkeep.errors import IntegrityError, importing
 
@@ -81,23 +82,26 @@ class ScratchCipher:
     """Encrypts a temporary file of this process, whose key nobody else ever has; any part of it can be read again.
 
     AES-256 in counter mode, by the position in the file. Every position must be written once. Bytes are not
-    authenticated: the file has no name, and goes with the process.
+    authenticated: the file is read by this process alone.
     """
 
     def __init__(self) -> None:
         with importing(cryptography="'tensorkeep[trust]'"):
             from cryptography.hazmat.primitives.ciphers.algorithms import AES256
         self._algorithm = AES256(os.urandom(KEY_NBYTES))
+        self._process = os.getpid()
 
-    def apply(self, data: bytes, position: int) -> bytes:
-        """Encrypt the bytes at a position, or decrypt them."""
+    def apply(self, data: Buffer, position: int) -> bytes:
+        """Encrypt the bytes at a position, or decrypt them; a forked process could use the position again."""
+        if os.getpid() != self._process:
+            raise RuntimeError("a temporary file of another process is not written")
         from cryptography.hazmat.primitives.ciphers import Cipher
         from cryptography.hazmat.primitives.ciphers.modes import CTR
 
         block, skipped = divmod(position, _AES_BLOCK_NBYTES)
         stream = Cipher(self._algorithm, CTR(block.to_bytes(_AES_BLOCK_NBYTES, "big"))).encryptor()
         stream.update(bytes(skipped))
-        return stream.update(data)
+        return stream.update(memoryview(data))
 
 
 def _aes(key: Key, salt: bytes, info: bytes) -> AESGCM:

@@ -16,7 +16,7 @@ N_KILLS = rounds(6, 200)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("way", ["planned", "as they come", "merge", "extract", "divide", "transform"])
+@pytest.mark.parametrize("way", ["planned", "as they come", "encrypted", "merge", "extract", "divide", "transform"])
 def test_killed_at_any_time_the_old_or_the_new_one_is_there(way: str, tmp_path: Path) -> None:
     killer = [sys.executable, str(SUPPORT / "checkpoint" / "killed_writers.py"), str(tmp_path), way]
     done = subprocess.run(

@@ -20,6 +20,7 @@ from tests.support.kill_at_random import Ready, kill_at_random
 
 NAMES: Final = [f"layer.{number}.weight" for number in range(12)]
 SHAPE: Final = (40, 50)
+KEY = tensorkeep.Key(bytes(32))
 SHARD: Final = 20_000
 
 
@@ -37,6 +38,13 @@ def write_planned(target: Path, number: int) -> None:
 
 def write_as_they_come(target: Path, number: int) -> None:
     with tensorkeep.writing(target, max_shard_size=SHARD) as writer:
+        for name, array in model(number).items():
+            writer[name] = array
+
+
+def write_encrypted(target: Path, number: int) -> None:
+    plan = dict.fromkeys(NAMES, ("f32", SHAPE))
+    with tensorkeep.writing(target, plan, max_shard_size=SHARD, encrypt=KEY) as writer:
         for name, array in model(number).items():
             writer[name] = array
 
@@ -73,6 +81,7 @@ def transform(target: Path, number: int) -> None:
 WAYS: Final[Mapping[str, Callable[[Path, int], None]]] = {
     "planned": write_planned,
     "as they come": write_as_they_come,
+    "encrypted": write_encrypted,
     "merge": merge,
     "extract": extract,
     "divide": divide,
@@ -82,9 +91,10 @@ WAYS: Final[Mapping[str, Callable[[Path, int], None]]] = {
 
 def number_in(target: Path, way: str) -> int:
     """Return the number of the one checkpoint that is there, whole."""
-    verification = tensorkeep.verify(target)
+    key = KEY if way == "encrypted" else None
+    verification = tensorkeep.verify(target, key=key)
     assert verification.is_whole, verification.findings
-    loaded = tensorkeep.load(target)
+    loaded = tensorkeep.load(target, key=key)
     if way == "extract":
         assert len(loaded) == 2 * len(NAMES)
         factors = iter(loaded.values())

@@ -18,6 +18,7 @@ from tensorkeep.checkpoint.saving import (
     stage_all,
     write_all,
 )
+from tensorkeep.encryption import ScratchCipher, ScratchSource, ScratchWriter
 from tensorkeep.errors import HeaderError, RefusedError, TensorNotFoundError
 from tensorkeep.limits import MAX_NAME_LENGTH
 from tensorkeep.tensors import Digesting, LazyTensor, PlaceholderTensor, Prepared, StoredTensor, prepare
@@ -73,17 +74,7 @@ class PlannedRoom:
 
     def check(self, name: str, tensor: TensorToWrite) -> None:
         """Compare a tensor with the plan."""
-        planned = self._plan.get(name)
-        if planned is None:
-            raise TensorNotFoundError(f"the plan has no tensor `{name}`", path=self._directory, tensor=name)
-        if (tensor.dtype, tensor.shape) != (planned.dtype, planned.shape):
-            raise RefusedError(
-                f"tensor `{name}` is not as planned",
-                path=self._directory,
-                tensor=name,
-                expected=f"{planned.dtype.name} {list(planned.shape)}",
-                found=f"{tensor.dtype.name} {list(tensor.shape)}",
-            )
+        _refuse_unplanned(name, tensor, self._plan, self._directory)
 
     def fill(self, name: str, given: Any, tensor: TensorToWrite, digesting: Digesting) -> None:  # noqa: ARG002
         """Write a tensor to its place."""
@@ -95,14 +86,7 @@ class PlannedRoom:
 
     def commit(self, digests: Mapping[str, bytes]) -> None:
         """Complete the headers."""
-        missing = self.missing(digests)
-        if missing:
-            raise RefusedError(
-                f"{counted(len(missing), 'tensor')} of the plan {'was' if len(missing) == 1 else 'were'} not written",
-                path=self._directory,
-                expected=listed(f"`{name}`" for name in missing),
-                hint="Nothing was saved",
-            )
+        _refuse_missing(self.missing(digests), self._directory)
         self._files.sync()
         self._destination.collect(digests)
         self._destination.commit()
@@ -113,11 +97,16 @@ class PlannedRoom:
 
 
 class GrowingRoom:
-    """A room for tensors as they come: one file beside the new ones, from which the kernel copies them at the end."""
+    """A room for tensors as they come: one file beside the new ones, from which they are copied at the end.
 
-    def __init__(self, directory: str, options: SaveOptions) -> None:
+    If the checkpoint is encrypted, planned tensors wait there too, encrypted with a key that only this process has.
+    """
+
+    def __init__(self, directory: str, options: SaveOptions, planned: Prepared | None = None) -> None:
         self._directory = directory
         self._options = options
+        self._planned = planned
+        self._cipher = None if options.encryption is None else ScratchCipher()
         self._destination = DirectoryDestination(directory, plan_whole(prepare({}), options), options)
         self._open = ExitStack()
         self._lock = Lock()
@@ -129,11 +118,15 @@ class GrowingRoom:
         """Make the file in which tensors wait."""
         self._open.callback(self._destination.abandon)
         self._destination.open()
-        self._spool, self._path = self._destination.scratch(_SPOOL)
-        self._open.callback(self._spool.close)
+        file, self._path = self._destination.scratch(_SPOOL)
+        self._open.callback(file.close)
+        self._spool = file if self._cipher is None else ScratchWriter(file, self._cipher)
 
     def check(self, name: str, tensor: TensorToWrite) -> None:
-        """Refuse a name that no file can have."""
+        """Compare a tensor with the plan; without one, refuse a name that no file can have."""
+        if self._planned is not None:
+            _refuse_unplanned(name, tensor, self._planned.to_write, self._directory)
+            return
         placeholder = PlaceholderTensor(tensor.dtype, tensor.shape, "numpy")
         refuse_names([name], prepare({name: placeholder}), self._directory)
 
@@ -146,15 +139,19 @@ class GrowingRoom:
             self._tensors[name] = PlaceholderTensor(tensor.dtype, tensor.shape, library or "numpy")
         write_all(self._spool, start, tensor.nbytes, tensor.buffers(), digesting, self._destination.refresh)
 
-    def missing(self, written: Collection[str]) -> list[str]:  # noqa: ARG002 - nothing is planned
-        """Return nothing."""
-        return []
+    def missing(self, written: Collection[str]) -> list[str]:
+        """Compare with the plan, if there is one."""
+        planned = () if self._planned is None else self._planned.to_write
+        return [name for name in planned if name not in written]
 
     def commit(self, digests: Mapping[str, bytes]) -> None:
         """Lay the files out as `save_checkpoint` does, and copy the tensors into them."""
-        prepared = prepare({name: tensor for name, tensor in self._tensors.items() if name in digests})
-        source = open_source(self._path, backend="pread")
-        self._open.callback(source.close)
+        _refuse_missing(self.missing(digests), self._directory)
+        written = {name: tensor for name, tensor in self._tensors.items() if name in digests}
+        prepared = prepare(written) if self._planned is None else self._planned
+        file = open_source(self._path, backend="pread")
+        self._open.callback(file.close)
+        source = file if self._cipher is None else ScratchSource(file, self._cipher)
         stored: dict[str, TensorToWrite] = {
             name: StoredTensor(
                 tensor.dtype,
@@ -174,6 +171,30 @@ class GrowingRoom:
     def close(self) -> None:
         """Remove the file."""
         self._open.close()
+
+
+def _refuse_unplanned(name: str, tensor: TensorToWrite, plan: Mapping[str, TensorToWrite], directory: str) -> None:
+    planned = plan.get(name)
+    if planned is None:
+        raise TensorNotFoundError(f"the plan has no tensor `{name}`", path=directory, tensor=name)
+    if (tensor.dtype, tensor.shape) != (planned.dtype, planned.shape):
+        raise RefusedError(
+            f"tensor `{name}` is not as planned",
+            path=directory,
+            tensor=name,
+            expected=f"{planned.dtype.name} {list(planned.shape)}",
+            found=f"{tensor.dtype.name} {list(tensor.shape)}",
+        )
+
+
+def _refuse_missing(missing: Collection[str], directory: str) -> None:
+    if missing:
+        raise RefusedError(
+            f"{counted(len(missing), 'tensor')} of the plan {'was' if len(missing) == 1 else 'were'} not written",
+            path=directory,
+            expected=listed(f"`{name}`" for name in missing),
+            hint="Nothing was saved",
+        )
 
 
 def refuse_names(names: Iterable[Any], prepared: Prepared, directory: str) -> None:

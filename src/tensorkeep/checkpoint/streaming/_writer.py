@@ -13,6 +13,7 @@ from tensorkeep.arrays import any_tensor_to_write
 from tensorkeep.checkpoint.saving import SaveOptions, refuse_file_name
 from tensorkeep.checkpoint.streaming._rooms import GrowingRoom, PlannedRoom, Room, refuse_names
 from tensorkeep.dtypes import find_dtype
+from tensorkeep.encryption import Encryption, KeyLike
 from tensorkeep.errors import RefusedError, UnsupportedError
 from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES
 from tensorkeep.layout import parse_size
@@ -125,6 +126,7 @@ def writing(
     durable: bool = True,
     align: int = ALIGNMENT_NBYTES,
     order: Sequence[str] | None = None,
+    encrypt: KeyLike | Encryption | None = None,
 ) -> CheckpointWriter:
     """Write a checkpoint tensor by tensor, in any order, without ever holding all of them.
 
@@ -154,6 +156,8 @@ def writing(
         durable: Whether to wait until everything is on the disk (fsync).
         align: Bytes at whose multiples tensors begin in a file; see `tensorkeep.save`.
         order: Names or shell patterns whose tensors come first in each file, in this order; see `tensorkeep.save`.
+        encrypt: The key to encrypt with, the path of a file with it, or an `Encryption`. Tensors then wait in a file
+            that is encrypted with a key of its own, also those of a plan.
 
     Returns:
         A context manager. Inside the block, assign each tensor by name.
@@ -184,6 +188,7 @@ def writing(
         durable=durable,
         align=align,
         order=order,
+        encryption=Encryption.of(encrypt),
     )
     if plan is None:
         return CheckpointWriter(target, GrowingRoom(target, options))
@@ -192,6 +197,8 @@ def writing(
     else:
         prepared = prepare({name: _placeholder(name, each) for name, each in plan.items()})
     refuse_names(plan, prepared, target)
+    if options.encryption is not None:
+        return CheckpointWriter(target, GrowingRoom(target, options, prepared))
     return CheckpointWriter(target, PlannedRoom(target, prepared, options))
 
 
