@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import tensorkeep
 from tensorkeep.cli import main
-from tensorkeep.errors import FormatError, RefusedError, TensorkeepError, TensorNotFoundError
+from tensorkeep.errors import DtypeError, FormatError, RefusedError, TensorkeepError, TensorNotFoundError
 from tensorkeep.quantized import dequantize
 from tensorkeep.transforms import relabel
 
@@ -165,6 +165,12 @@ def test_hostile_records(tmp_path: Path, record: str, error: type[Exception]) ->
     tensorkeep.save(tensors, tmp_path / "g.safetensors", metadata={"tensorkeep.gguf": record})
     with tensorkeep.open(tmp_path / "g.safetensors") as file, pytest.raises(error):
         relabel(file, "modelopt")
+
+
+def test_export_says_how(tmp_path: Path) -> None:
+    tensorkeep.save(model(), tmp_path / "m.safetensors")
+    with pytest.raises(DtypeError, match="scales of NVFP4, relabel it first"):
+        tensorkeep.export(tmp_path / "m.safetensors", tmp_path / "m.gguf")
 
 
 def test_no_rows(tmp_path: Path) -> None:

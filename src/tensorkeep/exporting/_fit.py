@@ -31,7 +31,10 @@ def refuse_unfit(target: ExportFormat, dtypes: Mapping[str, str], path: str) -> 
         found="; ".join(
             f"{dtype}: {listed((f'`{name}`' for name in names), _N_LISTED)}" for dtype, names in by_dtype.items()
         ),
-        hint=_advice(target, by_dtype),
+        hint=". ".join([
+            *(text for dtype, text in target.advice.items() if dtype in by_dtype),
+            _advice(target, by_dtype),
+        ]),
     )
 
 

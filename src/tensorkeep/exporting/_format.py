@@ -80,6 +80,7 @@ class ExportFormat(msgspec.Struct, frozen=True, kw_only=True):
         max_tensors: Most tensors; None for any number.
         holds_metadata: Whether it keeps free text.
         encodings: Encodings of its own, in lower case, that callers may name as the dtype to cast to.
+        advice: Dtype that it cannot hold to what tensors of it may be, and what to do with those.
     """
 
     key: str
@@ -92,3 +93,4 @@ class ExportFormat(msgspec.Struct, frozen=True, kw_only=True):
     max_tensors: int | None = None
     holds_metadata: bool = False
     encodings: frozenset[str] = frozenset()
+    advice: Mapping[str, str] = {}

@@ -177,4 +177,5 @@ GGUF: Final = ExportFormat(
     max_ndim=_MAX_NDIM,
     holds_metadata=True,
     encodings=frozenset({"q8_0"}),
+    advice={"F8_E4M3": "If these are scales of NVFP4, relabel it first (tensorkeep transform relabel --to gguf)"},
 )
