@@ -330,9 +330,10 @@ def test_a_link_to_a_directory_is_the_same_place(tmp_path: Path, gate: Gate) -> 
     (tmp_path / "link").symlink_to("real")
     first = held_up(tmp_path / "real", gate)
     threading.Timer(0.1, gate.is_open.set).start()
-    save_async({"w": np.ones(3)}, tmp_path / "link" / "x.safetensors")
+    second = save_async({"w": np.ones(3)}, tmp_path / "link" / "x.safetensors")
 
     assert first.done()
+    second.result(TIMEOUT_S)
 
 
 def test_an_error_is_raised_by_the_next_save_once(tmp_path: Path) -> None:
