@@ -38,8 +38,10 @@ CT_NVFP4: Shapes = {
     "a.weight_scale": ("F8_E4M3", [8, 2]),
     "a.weight_global_scale": ("F32", [1]),
 }
+THREE_HALVES: Shapes = {"a.qweight": ("I32", [24, 64]), "a.qzeros": ("I32", [2, 8]), "a.scales": ("F16", [2, 64])}
 PACKED: Shapes = {"a.weight_packed": ("I32", [8, 4]), "a.weight_scale": ("F16", [8, 2])}
 FP8: Shapes = {"a.weight": ("F8_E4M3", [256, 384]), "a.weight_scale_inv": ("F32", [2, 3])}
+ODD: Shapes = {"a.weight": ("F8_E4M3", [960, 256]), "a.weight_scale": ("F32", [8, 2])}
 MXFP4: Shapes = {"e_blocks": ("U8", [2, 8, 4, 16]), "e_scales": ("U8", [2, 8, 4])}
 GROUP = {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "group_size": 16, "strategy": "group"}}
 
@@ -87,6 +89,7 @@ def changed(shapes: Shapes, **changes: Any) -> Shapes:
         ),
         (FP8, {}, (256, 384), "e4m3, blocks of 128x128"),
         (changed(FP8, weight=("F8_E4M3", [250, 300])), {}, (250, 300), "e4m3, blocks of 128x128"),
+        (ODD, {"quant_method": "fp8", "weight_block_size": [128, 128]}, (960, 256), "e4m3, blocks of 128x128"),
         (MXFP4, {}, (2, 128, 8), "e2m1, blocks of 32"),
         ({"a.weight": ("I8", [4, 6]), "a.SCB": ("F32", [4])}, {}, (4, 6), "int8, a scale per row"),
         ({"a.weight": ("F8_E4M3", [4, 6]), "a.weight_scale": ("F32", [])}, {}, (4, 6), "e4m3, one scale"),
@@ -123,6 +126,8 @@ def test_shapes_and_schemes(shapes: Shapes, config: dict[str, Any], shape: tuple
         (changed(GPTQ, qzeros=("F32", [4, 8])), {}, "contradiction", "in another dtype in `a.qzeros`"),
         (GPTQ, {"quant_method": "gptq", "bits": 5}, "contradiction", "no possible number of bits"),
         (UNEQUAL, {"bits": 4}, "missing", "does not say how many columns are in a group"),
+        (THREE_HALVES, {"bits": 4}, "missing", "does not say how many columns are in a group"),
+        (ODD, {}, "missing", "does not say how large its blocks are"),
         (AWQ, {}, "contradiction", "in another dtype in `a.qzeros`"),
         (changed(NVFP4, weight_scale=("F8_E4M3", [8, 3])), {}, "contradiction", "scales that do not fit its shape"),
         (changed(FP8, weight_scale_inv=("F32", [7, 5])), {}, "contradiction", "scales that do not fit its shape"),

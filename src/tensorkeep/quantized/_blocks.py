@@ -29,9 +29,19 @@ def block_of(
     """
     grid = grid_of(shape, scale.shape)
     if grid is not None:
-        block = tuple(map(_extent, shape, grid, _from_the_end(declared, len(shape))))
-        if all(extent and ceil(whole / extent) == n for whole, extent, n in zip(shape, block, grid, strict=True)):
-            return block
+        likely = list(map(_extents, shape, grid, _from_the_end(declared, len(shape))))
+        if all(likely):
+            block = tuple(min(extents) for extents in likely)
+            if all(len(extents) == 1 for extents in likely):
+                return block
+            raise wrong(
+                name,
+                "does not say how large its blocks are",
+                parts,
+                kind="missing",
+                expected="a configuration beside the file (config.json)",
+                found=f"{scale} for {list(shape)}: blocks of {list(block)}, or larger ones",
+            )
     raise wrong(
         name,
         "has scales that do not fit its shape",
@@ -52,18 +62,17 @@ def grid_of(shape: tuple[int, ...], scales: tuple[int, ...]) -> tuple[int, ...] 
     return None
 
 
-def _extent(whole: int, n: int, declared: int | None) -> int:
-    """Return the extent of `n` blocks that cover a dimension; 0 if no extent does."""
+def _extents(whole: int, n: int, declared: int | None) -> set[int]:
+    """Return the likely extents of `n` blocks that cover a dimension: even ones, or powers of two."""
     if n < 1 or n > whole:
-        return 0
+        return set()
     if n in {1, whole}:
-        return whole // n
+        return {whole // n}
     if declared and ceil(whole / declared) == n:
-        return declared
-    if whole % n == 0:
-        return whole // n
-    power = 1 << (ceil(whole / n) - 1).bit_length()  # the last block is not whole: blocks are powers of two then
-    return power if ceil(whole / power) == n else 0
+        return {declared}
+    even = ceil(whole / n)
+    likely = {1 << (even - 1).bit_length()} | ({even} if whole % n == 0 else set())
+    return {extent for extent in likely if ceil(whole / extent) == n}
 
 
 def _from_the_end(declared: tuple[int, ...] | None, ndim: int) -> tuple[int | None, ...]:

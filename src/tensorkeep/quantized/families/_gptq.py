@@ -42,7 +42,8 @@ def _recognize(module: str, headers: Headers, settings: Settings) -> QuantizedTe
     if bits not in _BITS or n_words * 32 != n_in * bits or not n_in or not n_groups:
         raise wrong(name, "has no possible number of bits", parts, expected="2, 3, 4 or 8", found=f"{bits} in {data}")
     group = _group_of(n_in, n_groups, whole(config.group_size))
-    if "order" not in parts and group != config.group_size and n_in % n_groups:
+    is_certain = n_groups == 1 or (n_in % n_groups == 0 and group.bit_count() == 1)
+    if "order" not in parts and group != config.group_size and not is_certain:
         raise wrong(
             name,
             "does not say how many columns are in a group",
