@@ -9,6 +9,7 @@ does everything right. A library is imported when the first tensor of it is made
 - `_registry`: the table, and the library for a name or a tensor.
 - `_codec`: objects of any library as plain data and back.
 - `_device_memory`: copies to a device in the background: `DeviceMemory`, which some implement. Pure.
+- `_arithmetic`: what formulas of quantized numbers need: `Arithmetic`, for NumPy and for devices of torch. Pure.
 - `_dlpack`: objects of other libraries that export their memory.
 - `_attributes`: what is kept of a dense tensor beside its elements. Pure.
 - `_pieces`: how a tensor is cut to be copied in bounded memory. Pure.
@@ -22,6 +23,7 @@ does everything right. A library is imported when the first tensor of it is made
 - `jax/`, `tensorflow/`, `mlx/`, `paddle/`, `cupy/`: the tensors of these libraries.
 """
 
+from tensorkeep.arrays._arithmetic import Arithmetic, ComputingArrays, computes
 from tensorkeep.arrays._attributes import dense_order
 from tensorkeep.arrays._base import (
     DenseArrays,
@@ -74,6 +76,7 @@ from tensorkeep.arrays._registry import (
     find_library,
     is_tensor,
     library_for,
+    numpy_arithmetic,
     refuse_unused_device,
     tensor_to_write,
 )
@@ -81,7 +84,9 @@ from tensorkeep.arrays._registry import (
 __all__ = [
     "DEFAULT_FRAMEWORK",
     "LIBRARIES",
+    "Arithmetic",
     "ArrayT",
+    "ComputingArrays",
     "CupyName",
     "DenseArrays",
     "DeviceCopies",
@@ -108,6 +113,7 @@ __all__ = [
     "adapter_for",
     "any_tensor_to_write",
     "codec_for",
+    "computes",
     "convert_to",
     "decode_object",
     "dense_order",
@@ -119,6 +125,7 @@ __all__ = [
     "is_tensor",
     "known_class",
     "library_for",
+    "numpy_arithmetic",
     "object_hint",
     "pieces",
     "plain_library",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from functools import cache
 from typing import Any, Final
 
+from tensorkeep.arrays._arithmetic import Arithmetic
 from tensorkeep.arrays._base import DenseArrays, Library, ObjectCodec, TensorToWrite
 from tensorkeep.errors import DeviceError, MissingDependencyError, UnsupportedError
 
@@ -159,6 +160,13 @@ def refuse_unused_device(frameworks: Collection[str], device: Any) -> None:
 def host_arrays(library: str) -> DenseArrays:
     """Return a library's dense tensors on the CPU, always the same object."""
     return adapter_for(library)
+
+
+def numpy_arithmetic() -> Arithmetic:
+    """Return NumPy's operations for formulas."""
+    arrays: Any = host_arrays("numpy")
+    ops: Arithmetic = arrays.arithmetic()
+    return ops
 
 
 @cache

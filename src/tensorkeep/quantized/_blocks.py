@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from math import ceil, prod
 from typing import TypeAlias
 
-import numpy as np
-
-from tensorkeep.quantized._numbers import Array
+from tensorkeep.arrays import Arithmetic
+from tensorkeep.quantized._numbers import Array, Floats
 from tensorkeep.quantized._record import Stored, wrong
 
 Box: TypeAlias = tuple[range, ...]
@@ -90,25 +89,24 @@ def scales_at(box: Box, block: tuple[int, ...], shape: tuple[int, ...], stored: 
     return cut[: len(stored)] if len(stored) < len(shape) else cut
 
 
-def spread(scales: Array, box: Box, block: tuple[int, ...]) -> Array:
+def spread(ops: Arithmetic, scales: Array, box: Box, block: tuple[int, ...]) -> Array:
     """Return scales that can be multiplied with the elements of a part: one for each, or for whole dimensions."""
-    if scales.size == 1:
+    if prod(scales.shape) == 1:
         return scales.reshape(())
     scales = scales.reshape(*scales.shape, *(1,) * (len(box) - scales.ndim))
     for axis, (places, extent) in enumerate(zip(box, block, strict=True)):
         if scales.shape[axis] > 1 and extent > 1:
-            of_each = np.arange(places.start, places.stop) // extent - places.start // extent
-            scales = scales.take(of_each, axis=axis)
+            scales = ops.take(scales, ops.positions(places) // extent - places.start // extent, axis)
     return scales
 
 
-def scaled(values: Array, scales: Array, box: Box, block: tuple[int, ...]) -> Array:
+def scaled(ops: Arithmetic, values: Floats, scales: Floats, box: Box, block: tuple[int, ...]) -> Floats:
     """Multiply the elements of a part by their scales, in place."""
     last, extent = box[-1], block[-1]
-    if scales.size > 1 and extent > 1 and not last.start % extent and not len(last) % extent:
-        rows = spread(scales.reshape(*scales.shape, *(1,) * (len(box) - scales.ndim)), box[:-1], block[:-1])
+    if prod(scales.shape) > 1 and extent > 1 and not last.start % extent and not len(last) % extent:
+        rows = spread(ops, scales.reshape(*scales.shape, *(1,) * (len(box) - scales.ndim)), box[:-1], block[:-1])
         grouped = values.reshape(*values.shape[:-1], -1, extent)
         grouped *= rows[..., None]
-        return values
-    values *= spread(scales, box, block)
+        return grouped.reshape(values.shape)
+    values *= spread(ops, scales, box, block)
     return values

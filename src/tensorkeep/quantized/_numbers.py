@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[Any]
-Floats = npt.NDArray[np.float32]
-Bytes = npt.NDArray[np.uint8]
+from tensorkeep.arrays import Arithmetic
+
+Array: TypeAlias = Any
+"""An array of NumPy, or a tensor on a device: formulas are the same for both."""
+
+Floats: TypeAlias = Any
+"""The same, of F32."""
+
+_Table: TypeAlias = npt.NDArray[np.float32]
 
 E2M1: Final = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 """What four bits mean as a sign, two bits of exponent and one of mantissa."""
@@ -25,7 +31,7 @@ _FLOATS: Final = {
 
 
 @cache
-def _table_of(dtype: str) -> Floats:
+def _table_of(dtype: str) -> _Table:
     """Return what each byte means as a number of eight bits."""
     import ml_dtypes
 
@@ -33,56 +39,30 @@ def _table_of(dtype: str) -> Floats:
     return np.asarray(narrow.astype(np.float32))
 
 
-def numbers(stored: Array, dtype: str) -> Floats:
-    """Return stored elements of a dtype as numbers; F8 by a table, which is faster than a cast."""
-    if dtype in _FLOATS:
-        return np.asarray(_table_of(dtype)[stored.view(np.uint8)])
-    return stored.astype(np.float32)
+def numbers(ops: Arithmetic, stored: Array, dtype: str) -> Floats:
+    """Return stored elements of a dtype as numbers; F8 by a table, which is faster than a cast by NumPy."""
+    return ops.look_up(_table_of(dtype), _bytes_of(ops, stored)) if dtype in _FLOATS else ops.floats(stored)
 
 
 @cache
-def _powers() -> Floats:
+def _powers() -> _Table:
     with np.errstate(over="ignore"):
         return np.exp2(np.arange(256, dtype=np.float64) - 127).astype(np.float32)
 
 
-def powers_of_two(exponents: Bytes) -> Floats:
+def powers_of_two(ops: Arithmetic, exponents: Array) -> Floats:
     """Return 2 ** (byte - 127), as libraries that keep exponents in U8 compute it; 255 is infinite."""
-    return np.asarray(_powers()[exponents])
+    return ops.look_up(_powers(), _bytes_of(ops, exponents))
 
 
-@cache
-def _pairs(table: bytes, *, is_high_first: bool) -> npt.NDArray[np.complex64]:
-    """Return two numbers for each byte, as one element: one look-up is faster than two."""
-    of_four = np.frombuffer(table, np.float32)
-    low, high = of_four[np.arange(256) & 15], of_four[np.arange(256) >> 4]
-    pairs = np.stack((high, low) if is_high_first else (low, high), axis=-1)
-    return np.ascontiguousarray(pairs).view(np.complex64)[:, 0]
+def _bytes_of(ops: Arithmetic, stored: Array) -> Array:
+    """Return elements of eight bits as U8; there may be only one, without dimensions."""
+    return ops.view(stored, "uint8") if stored.shape else ops.view(stored.reshape(1), "uint8").reshape(())
 
 
-def nibbles(packed: Bytes, table: Floats, *, is_high_first: bool = False) -> Floats:
-    """Return two numbers of a table of 16 for each byte, side by side along the last dimension."""
-    pairs = _pairs(table.tobytes(), is_high_first=is_high_first).take(packed)
-    return np.asarray(pairs.view(np.float32))
-
-
-@cache
-def _apart(bits: int) -> Array:
-    """Return the numbers in each byte, as one element: one look-up is faster than several."""
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    numbers_of = np.arange(256, dtype=np.uint8)[:, None] >> shifts & np.uint8((1 << bits) - 1)
-    return np.ascontiguousarray(numbers_of).view(f"u{len(shifts)}")[:, 0]
-
-
-def unpacked(words: Array, bits: int) -> Bytes:
+def unpacked(ops: Arithmetic, words: Array, bits: int) -> Array:
     """Return the unsigned numbers of a few bits in rows of words, lowest bits first, across words.
 
     The last dimension must be whole groups: a multiple of `bits` words, which hold 32 numbers each `bits`.
     """
-    raw = np.ascontiguousarray(words.astype("<i4", copy=False)).view(np.uint8)
-    if bits == 8:
-        return raw
-    if 8 % bits == 0:
-        return np.asarray(_apart(bits).take(raw).view(np.uint8))
-    stream = np.unpackbits(raw, axis=-1, bitorder="little").reshape(*raw.shape[:-1], -1, bits)
-    return np.asarray(np.packbits(stream, axis=-1, bitorder="little")[..., 0])
+    return ops.apart(ops.view(words, "uint8"), bits)

@@ -123,24 +123,33 @@ def fp8_directory(path: Path) -> Path:
     return path
 
 
-def test_numbers_of_quantized_tensors_are_computed_in_the_buffers(tmp_path: Path, loads: list[list[int]]) -> None:
-    for path, view in ((gguf_file(tmp_path / "x.gguf"), lambda opened: opened.dequantize()),
-                       (fp8_directory(tmp_path / "fp8"), dequantize)):  # fmt: skip
+def test_whole_tensors_are_computed_on_the_device_and_parts_in_the_buffers(
+    tmp_path: Path, loads: list[list[int]]
+) -> None:
+    for path, view, stored_nbytes in (
+        (gguf_file(tmp_path / "x.gguf"), lambda opened: opened.dequantize(), 600 * 4096 // 32 * (34 + 18)),
+        (fp8_directory(tmp_path / "fp8"), dequantize, 3 * (1_200_000 + 320)),
+    ):
         heard: list[tuple[int, int]] = []
         with tensorkeep.open(path, framework="torch") as opened:
             expected = view(opened).load()
         with tensorkeep.open(path, framework="torch", device=DEVICE) as opened, tensorkeep.staging(host_budget=2**21):
             loads.clear()
             found = view(opened).load(progress=lambda *so_far, heard=heard: heard.append(so_far))
+            n_copied = sum(map(sum, loads))
             large = next(name for name, tensor in expected.items() if tensor.nbytes > 2**21)
-            columns = view(opened).load_parts({large: (..., slice(100, 700))})[large]
+            alone = view(opened)[large][...], view(opened)[large].load()
+            loads.clear()
+            columns = view(opened).load_parts({large: (..., slice(100, 990))})[large]
 
         assert {name: tensor.dtype for name, tensor in found.items()} == {
             name: tensor.dtype for name, tensor in expected.items()
         }
         assert all(bits(found[name]).equal(bits(tensor)) for name, tensor in expected.items())
-        assert columns.equal(expected[large][..., 100:700])
-        assert sum(map(sum, loads)) > sum(tensor.nbytes for tensor in expected.values() if tensor.nbytes > 2**20)
+        assert columns.equal(expected[large][..., 100:990])
+        assert all(bits(each).equal(bits(expected[large])) for each in alone)
+        assert stored_nbytes <= n_copied < stored_nbytes + 3_000_000
+        assert sum(map(sum, loads)) == columns.nbytes
         assert heard[-1][0] == heard[-1][1]
         assert heard == sorted(heard)
 
@@ -148,13 +157,14 @@ def test_numbers_of_quantized_tensors_are_computed_in_the_buffers(tmp_path: Path
 def test_all_tensors_count_before_any_is_read(tmp_path: Path, loads: list[list[int]]) -> None:
     with tensorkeep.open(gguf_file(tmp_path / "x.gguf"), framework="torch", device=DEVICE) as opened:
         plain = opened.select("plain")
-        for view in (opened.dequantize(), plain, plain.cast("f8_e4m3")):
-            nbytes = sum(tensor.nbytes for tensor in view.load().values())
+        blocks = max(lazy.nbytes for lazy in opened.select("Q*").values()) + 24 * 600 * 4096  # and to compute them
+        for view, beside in ((opened.dequantize(), blocks), (plain, 0), (plain.cast("f8_e4m3"), 0)):
+            nbytes = sum(tensor.nbytes for tensor in view.load().values()) + beside
             loads.clear()
             with tensorkeep.staging(device_budget=nbytes - 1), pytest.raises(LimitError, match="device budget"):
                 view.load()
             assert not loads
-        with tensorkeep.staging(device_budget=sum(tensor.nbytes for tensor in opened.dequantize().load().values())):
+        with tensorkeep.staging(device_budget=sum(lazy.nbytes for lazy in opened.dequantize().values()) + blocks):
             opened.dequantize().load()
 
 

@@ -21,6 +21,7 @@ from tensorkeep.arrays.elements import (
     within_numpys_limits,
 )
 from tensorkeep.arrays.in_memory import TensorInMemory, bytes_at
+from tensorkeep.arrays.numpy._arithmetic import NumpyArithmetic
 from tensorkeep.arrays.numpy._dtypes import is_plain, known_row, numpy_dtype
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import BY_NAME, BY_NUMPY, DTYPES, DType
@@ -112,6 +113,10 @@ class NumpyArrays:
             )
         view = view.conj() if is_conj else view
         return -view if is_neg else view
+
+    def arithmetic(self) -> NumpyArithmetic:
+        """Return the operations for formulas."""
+        return NumpyArithmetic()
 
     def has_dtype(self, dtype: DType) -> bool:
         """Say whether NumPy, or ml_dtypes, has a dtype."""

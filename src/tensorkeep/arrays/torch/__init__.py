@@ -4,6 +4,7 @@
 - `partitioned`: models whose parameters DeepSpeed has partitioned.
 - `_dtypes`: torch's dtypes by row of the dtype table.
 - `_device_memory`: copies to CUDA and XPU devices in the background.
+- `_arithmetic`: operations on these devices for formulas of quantized numbers.
 - `_to_host`: parts of tensors copied back while others are written.
 - `_dense`: `TorchArrays`, dense tensors over buffers and storages, on devices, cast, and described for writing.
 - `_attributes`: Parameter or Buffer, requires_grad, memory format.

@@ -13,6 +13,7 @@ from tensorkeep.arrays._base import LARGEST_E4M3, Extent, StreamedTensor, Tensor
 from tensorkeep.arrays._pieces import pieces
 from tensorkeep.arrays.elements import aligned, elements_of, pack, within_numpys_limits
 from tensorkeep.arrays.in_memory import TensorInMemory, bytes_at
+from tensorkeep.arrays.torch._arithmetic import TorchArithmetic
 from tensorkeep.arrays.torch._device_memory import STREAMS, TorchDeviceMemory
 from tensorkeep.arrays.torch._dtypes import torch_dtype
 from tensorkeep.arrays.torch._to_host import PART_NBYTES, parts_on_host
@@ -107,6 +108,10 @@ class TorchArrays:
         """Return the device's memory, if the device copies to it by itself."""
         device = check_device(self._device or "cpu")
         return TorchDeviceMemory(device) if device.type in STREAMS else None
+
+    def arithmetic(self) -> TorchArithmetic:
+        """Return the operations on the device for formulas."""
+        return TorchArithmetic(check_device(self._device or "cpu"))
 
     def _copied(self, name: str, entry: TensorEntry, buffer: Buffer, offset: int) -> torch.Tensor:
         if entry.dtype == "F4" and "F4" in _CARRIERS:

@@ -11,11 +11,13 @@ import msgspec
 import numpy as np
 
 from tensorkeep.arrays import (
+    Arithmetic,
     DenseArrays,
     DeviceMemory,
     StreamedTensor,
     TensorToWrite,
     adapter_for,
+    numpy_arithmetic,
     pieces,
     tensor_to_write,
 )
@@ -28,9 +30,9 @@ from tensorkeep.quantized._blocks import Box
 from tensorkeep.quantized._numbers import Array
 from tensorkeep.quantized._record import QuantizedTensor
 from tensorkeep.quantized.families import BY_NAME
-from tensorkeep.tensors import LazyTensor, parse_index
+from tensorkeep.tensors import LazyTensor, load_together, parse_index
 from tensorkeep.tensors.indexing import Selection
-from tensorkeep.tensors.lazy import joined_plan
+from tensorkeep.tensors.lazy import COMPUTED_LENGTH, Computation, computing_device, joined_plan
 from tensorkeep.tensors.readers import Planned, Reader, UnstoredReader, run_of_blocks
 from tensorkeep.tensors.to_device import Block, gathering_device
 
@@ -49,27 +51,57 @@ class NumbersReader(UnstoredReader, frozen=True, eq=False):
 
     Attributes:
         tensor: What is known of it.
-        parts: Role to stored tensor, of NumPy.
+        parts: Role to stored tensor, of the library and on the device of the numbers.
+        in_numpy: The same of NumPy.
         dtype: The dtype of the numbers, which are computed in F32.
-        like: A reader of the library and device of the tensors that are read.
     """
 
     tensor: QuantizedTensor
     parts: Mapping[str, LazyTensor]
+    in_numpy: Mapping[str, LazyTensor]
     dtype: DType
-    like: Reader
+
+    @property
+    def _data(self) -> Reader:
+        return self.parts["data"].reader
 
     @property
     def adapter(self) -> DenseArrays:
         """The array library."""
-        return self.like.adapter
+        return self._data.adapter
 
     def with_framework(self, framework: str, device: Any = "cpu") -> NumbersReader:
         """Return the same reader for another array library."""
-        return msgspec.structs.replace(self, like=self.like.with_framework(framework, device))
+        parts = {role: part.with_framework(framework, device) for role, part in self.parts.items()}
+        return msgspec.structs.replace(self, parts=parts)
+
+    def computation(self, name: str, entry: TensorEntry) -> Computation | None:  # noqa: ARG002 - of one tensor
+        """Return how the device computes the tensor; None if it is left to NumPy."""
+        if computing_device(self.adapter, entry.nbytes) is None:
+            return None
+        return Computation(self.parts, self.dtype, entry.shape, self._compute)
+
+    def _compute(self, ops: Arithmetic, stored: Mapping[str, Any], into: Any) -> None:
+        """Compute the tensor on the device."""
+
+        def take(role: str, index: Any) -> Any:
+            return stored[role][index]
+
+        for part in _parts(parse_index(..., self.tensor.shape), COMPUTED_LENGTH):
+            numbers = BY_NAME[self.tensor.layout].decode(ops, self.tensor, take, part.box)
+            into[part.into] = self.adapter.cast(numbers, self.dtype)
+
+    def load(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
+        """Compute the whole tensor, on the device if that can."""
+        if all(self.computation(name, entry) for name, entry in entries.items()):
+            return load_together({name: LazyTensor(name, entry, self) for name, entry in entries.items()})
+        return UnstoredReader.load(self, entries)
 
     def read(self, name: str, entry: TensorEntry, selection: Selection) -> Any:
         """Compute a part of the tensor."""
+        is_whole = selection.keeps_order and selection.n_elements == prod(entry.shape)
+        if is_whole and self.computation(name, entry) is not None:
+            return self.load({name: entry})[name][selection.local]
         with within_numpys_limits(name, entry.shape):
             return self.adapter.from_elements(selection.apply(self._block(selection)), self.dtype)
 
@@ -85,7 +117,7 @@ class NumbersReader(UnstoredReader, frozen=True, eq=False):
             with within_numpys_limits(name, entry.shape):
                 self._fill(block, part, n_threads=1)  # other threads compute other pieces
 
-        source = self.like.source
+        source = self._data.source
         return device, Block(name if source is None else source.name, self.dtype, selection.block_shape, read)
 
     def read_run(self, name: str, entry: TensorEntry, start: int, stop: int) -> Any:
@@ -102,17 +134,18 @@ class NumbersReader(UnstoredReader, frozen=True, eq=False):
         """Return what computing a part of the tensor would read."""
         if selection.n_elements == prod(entry.shape):
             return joined_plan(
-                lazy.reader.plan(lazy.entry, parse_index(..., lazy.shape)) for lazy in self.parts.values()
+                lazy.reader.plan(lazy.entry, parse_index(..., lazy.shape)) for lazy in self.in_numpy.values()
             )
         planned: list[Planned] = []
         decode = BY_NAME[self.tensor.layout].decode
-        for part in _parts(selection):
-            decode(self.tensor, partial(self._planned, planned), part.box)
+        for part in _parts(selection, _BOX_LENGTH):
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                decode(numpy_arithmetic(), self.tensor, partial(self._planned, planned), part.box)
         return joined_plan(planned)
 
     def _planned(self, planned: list[Planned], role: str, index: Any) -> Array:
         """Note what would be read, and return zeros for it."""
-        lazy = self.parts[role]
+        lazy = self.in_numpy[role]
         selection = parse_index(index, lazy.shape)
         planned.append(lazy.reader.plan(lazy.entry, selection))
         return selection.apply(np.zeros(selection.block_shape, known_dtype(lazy.name, lazy.entry).bits_name))
@@ -134,18 +167,18 @@ class NumbersReader(UnstoredReader, frozen=True, eq=False):
 
     def _fill(self, block: Array, selection: Selection, n_threads: int) -> None:
         """Compute the block of a selection in memory of its shape."""
-        parts = list(_parts(selection)) if block.size else []
+        parts = list(_parts(selection, _BOX_LENGTH)) if block.size else []
         parallel_for_each(parts, partial(self._put, block), n_threads=n_threads)
 
     def _put(self, block: Array, part: _Part) -> None:
         """Compute one part of a block."""
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            values = BY_NAME[self.tensor.layout].decode(self.tensor, self._take, part.box)
+            values = BY_NAME[self.tensor.layout].decode(numpy_arithmetic(), self.tensor, self._take, part.box)
             numbers = adapter_for("numpy").cast(np.ascontiguousarray(values[part.within]), self.dtype)
         block[part.into] = numbers.view(block.dtype)
 
     def _take(self, role: str, index: Any) -> Array:
-        taken: Array = self.parts[role][index]
+        taken: Array = self.in_numpy[role][index]
         return taken
 
 
@@ -163,15 +196,15 @@ class _Part(msgspec.Struct, frozen=True):
     into: tuple[slice, ...]
 
 
-def _parts(selection: Selection) -> Iterator[_Part]:
-    """Cut a selection into parts that are computed at once, halving the first dimensions of larger ones."""
+def _parts(selection: Selection, length: int) -> Iterator[_Part]:
+    """Cut a selection into parts of some length that are computed at once, halving the first dimensions."""
     left = [tuple(range(len(axis)) for axis in selection.axes)]
     while left:
         places = left.pop()
         chosen = [axis[one.start : one.stop] for axis, one in zip(selection.axes, places, strict=True)]
         box = tuple(range(int(axis[0]), int(axis[-1]) + 1) for axis in chosen)
         long = next((number for number, axis in enumerate(chosen) if len(axis) > 1), None)
-        if prod(map(len, box)) > _BOX_LENGTH and long is not None:
+        if prod(map(len, box)) > length and long is not None:
             middle = places[long].start + len(places[long]) // 2
             halves = range(places[long].start, middle), range(middle, places[long].stop)
             left += [(*places[:long], half, *places[long + 1 :]) for half in reversed(halves)]

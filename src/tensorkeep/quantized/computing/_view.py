@@ -45,11 +45,11 @@ def part_names(lazy: LazyTensor) -> tuple[str, ...]:
 
 def _numbers_of(tensors: LazyTensors, quantized: QuantizedTensor, dtype: DType) -> LazyTensor:
     """Return the numbers of a quantized tensor as a lazy one."""
-    data = tensors[quantized.parts["data"]]
-    parts = {role: tensors[name].with_framework("numpy") for role, name in quantized.parts.items()}
-    reader = NumbersReader(quantized, parts, dtype, data.reader)
+    parts = {role: tensors[name] for role, name in quantized.parts.items()}
+    in_numpy = {role: part.with_framework("numpy") for role, part in parts.items()}
+    reader = NumbersReader(quantized, parts, in_numpy, dtype)
     entry = TensorEntry(dtype.name, quantized.shape, (0, dtype.nbytes(prod(quantized.shape))))
-    return LazyTensor(quantized.name, entry, reader, library=data.library)
+    return LazyTensor(quantized.name, entry, reader, library=parts["data"].library)
 
 
 def _in_order(tensors: LazyTensors, found: Layouts, views: Mapping[str, LazyTensor]) -> dict[str, LazyTensor]:

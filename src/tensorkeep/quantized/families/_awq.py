@@ -6,13 +6,14 @@ from typing import Final
 
 import numpy as np
 
+from tensorkeep.arrays import Arithmetic
 from tensorkeep.quantized._blocks import Box
 from tensorkeep.quantized._numbers import Array, Floats, unpacked
 from tensorkeep.quantized._record import Headers, QuantizedTensor, parts_of, wrong
 from tensorkeep.quantized._settings import Settings
 from tensorkeep.quantized.families._base import WORDS, Layout, Take, cut, require_integers, widened
 
-_PLACES: Final = (0, 4, 1, 5, 2, 6, 3, 7)
+_PLACES: Final = np.array([0, 4, 1, 5, 2, 6, 3, 7])
 """Where each of eight numbers is in its word."""
 
 
@@ -47,25 +48,25 @@ def _recognize(module: str, headers: Headers, settings: Settings) -> QuantizedTe
     return QuantizedTensor(name, "awq", (n_out, n_in), 4, "int", (1, n_in // n_groups), parts)
 
 
-def _decode(tensor: QuantizedTensor, take: Take, box: Box) -> Floats:
+def _decode(ops: Arithmetic, tensor: QuantizedTensor, take: Take, box: Box) -> Floats:
     rows, columns = box
     group = tensor.block[1]
     groups = range(columns.start // group, -(-columns.stop // group))
     words = widened(rows, 8)
     of_words = slice(words.start // 8, words.stop // 8)
     own = cut(rows, words)
-    values = _in_order(take("data", (slice(columns.start, columns.stop), of_words)))[:, own]
-    zeros = _in_order(take("zeros", (slice(groups.start, groups.stop), of_words)))[:, own]
+    values = _in_order(ops, take("data", (slice(columns.start, columns.stop), of_words)))[:, own]
+    zeros = _in_order(ops, take("zeros", (slice(groups.start, groups.stop), of_words)))[:, own]
     scales = take("scales", (slice(groups.start, groups.stop), slice(rows.start, rows.stop)))
-    of_columns = np.arange(columns.start, columns.stop) // group - groups.start
-    differences = (values - zeros[of_columns]).astype(np.float32)
-    differences *= scales.astype(np.float32)[of_columns]
-    return np.ascontiguousarray(differences.T)
+    of_columns = ops.positions(columns) // group - groups.start
+    differences = ops.floats(values - ops.take(zeros, of_columns, 0))
+    differences *= ops.take(ops.floats(scales), of_columns, 0)
+    return differences.T
 
 
-def _in_order(words: Array) -> Array:
-    values = unpacked(words, 4).reshape(*words.shape, 8)
-    return values[..., _PLACES].reshape(words.shape[0], -1).astype(np.int16)
+def _in_order(ops: Arithmetic, words: Array) -> Array:
+    values = unpacked(ops, words, 4).reshape(*words.shape, 8)
+    return ops.shorts(ops.take(values, ops.constant(_PLACES), -1).reshape(words.shape[0], -1))
 
 
 AWQ = Layout(("awq",), (".qweight",), _recognize, _decode)

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from tensorkeep.arrays import Arithmetic
 from tensorkeep.quantized._blocks import Box
 from tensorkeep.quantized._numbers import Array, Floats
 from tensorkeep.quantized._record import Headers, QuantizedTensor, wrong
@@ -19,7 +20,7 @@ WORDS: Final = frozenset({"I32", "U32"})
 """Dtypes of words that hold several numbers."""
 
 Take: TypeAlias = Callable[..., Array]
-"""Reads a part of a stored tensor: takes its role and an index, and returns elements as NumPy knows them."""
+"""Returns a part of a stored tensor: takes its role and an index."""
 
 
 class Layout(msgspec.Struct, frozen=True):
@@ -30,14 +31,15 @@ class Layout(msgspec.Struct, frozen=True):
         endings: How the stored tensors end that it is recognized by.
         recognize: Takes the stored name without that ending, all headers and the settings; returns the tensor, or
             None if it is stored in another way. Raises `ContradictionError`.
-        decode: Takes a tensor, a way to read its parts, and a part of it, and returns the numbers of that part.
+        decode: Takes the operations of an array library, a tensor, a way to get the arrays that it is stored in, and
+            a part of it; returns the numbers of that part.
         dtypes: Dtypes of tensors that it is recognized by, whatever their names.
     """
 
     names: tuple[str, ...]
     endings: tuple[str, ...]
     recognize: Callable[[str, Headers, Settings], QuantizedTensor | None]
-    decode: Callable[[QuantizedTensor, Take, Box], Floats]
+    decode: Callable[[Arithmetic, QuantizedTensor, Take, Box], Floats]
     dtypes: frozenset[str] = frozenset()
 
 

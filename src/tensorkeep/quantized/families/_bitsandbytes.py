@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from tensorkeep.arrays import Arithmetic
 from tensorkeep.quantized._blocks import Box
-from tensorkeep.quantized._numbers import Floats, nibbles
+from tensorkeep.quantized._numbers import Floats
 from tensorkeep.quantized._record import Headers, QuantizedTensor, parts_of, wrong
 from tensorkeep.quantized._settings import Settings
 from tensorkeep.quantized.families._base import Layout, Take, cut, whole, widened
@@ -103,7 +104,7 @@ def _offset_of(state: Mapping[str, Any]) -> bool:
     return isinstance(offset, int | float) and isfinite(offset)
 
 
-def _decode(tensor: QuantizedTensor, take: Take, box: Box) -> Floats:
+def _decode(ops: Arithmetic, tensor: QuantizedTensor, take: Take, box: Box) -> Floats:
     """Compute the run of numbers that holds a part, and cut the part out of it."""
     shape, block = tensor.shape, int(tensor.notes["block"])
     strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
@@ -112,34 +113,34 @@ def _decode(tensor: QuantizedTensor, take: Take, box: Box) -> Floats:
     rows = widened(range(first, last + 1), strides[0] if strides else 1)
     run = widened(rows, block)
     run = range(run.start, min(run.stop, prod(shape)))
-    values = _values(tensor, take, run)
+    values = _values(ops, tensor, take, run)
     blocks = range(run.start // block, ceil(run.stop / block))
-    values *= np.repeat(_magnitudes(tensor, take, blocks), block)[: len(run)]
+    values *= ops.repeat(_magnitudes(ops, tensor, take, blocks), block)[: len(run)]
     within = values[cut(rows, run)].reshape(-1, *shape[1:])
     offset = rows.start // (strides[0] or 1)
     index = (cut(box[0], range(offset, offset + len(within))), *(slice(axis.start, axis.stop) for axis in box[1:]))
-    return np.ascontiguousarray(within[index])
+    return within[index]
 
 
-def _values(tensor: QuantizedTensor, take: Take, run: range) -> Floats:
+def _values(ops: Arithmetic, tensor: QuantizedTensor, take: Take, run: range) -> Floats:
     size = 2 * int(tensor.notes["itemsize"])
     words = widened(run, size)
     at = slice(words.start // size, words.stop // size)
     index: tuple[Any, ...] = (0,) * (int(tensor.notes["ndim"]) - 1)
     stored = take("data", (*index, at) if tensor.notes["columns"] > 1 else (at, *index))
-    packed = np.ascontiguousarray(stored).view(np.uint8).reshape(-1)
-    return nibbles(packed, _TABLES[tensor.form], is_high_first=True)[cut(run, words)]
+    return ops.pairs(_TABLES[tensor.form], ops.view(stored, "uint8").reshape(-1), is_high_first=True)[cut(run, words)]
 
 
-def _magnitudes(tensor: QuantizedTensor, take: Take, blocks: range) -> Floats:
+def _magnitudes(ops: Arithmetic, tensor: QuantizedTensor, take: Take, blocks: range) -> Floats:
     stored = take("magnitudes", slice(blocks.start, blocks.stop))
     if "outer" not in tensor.parts:
-        return stored.astype(np.float32)
+        return ops.floats(stored)
     size = int(tensor.notes["outer_block"])
     runs = widened(blocks, size)
     outer = take("outer", slice(runs.start // size, runs.stop // size))
-    inner = take("outer_table", ...)[stored] * np.repeat(outer, size)[cut(blocks, runs)]
-    return np.asarray(inner + np.float32(tensor.notes["offset"]))
+    inner = ops.take(take("outer_table", ...), ops.integers(stored), 0)
+    inner *= ops.repeat(outer, size)[cut(blocks, runs)]
+    return inner + float(np.float32(tensor.notes["offset"]))
 
 
 BITSANDBYTES = Layout(("bitsandbytes-4bit",), _ENDINGS, _recognize, _decode)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from math import ceil
 
-import numpy as np
-
+from tensorkeep.arrays import Arithmetic
 from tensorkeep.errors import FormatError
 from tensorkeep.quantized._blocks import Box
 from tensorkeep.quantized._numbers import Array, Floats, unpacked
@@ -87,16 +86,18 @@ def _bits_of(n_words: int, parts: dict[str, str], headers: Headers, n_out: int) 
     return 4
 
 
-def _decode(tensor: QuantizedTensor, take: Take, box: Box) -> Floats:
+def _decode(ops: Arithmetic, tensor: QuantizedTensor, take: Take, box: Box) -> Floats:
     rows, columns = box
     of_words = widened(columns, 32)
     words = take("data", (_words(of_words, tensor.bits), slice(rows.start, rows.stop)))
-    values = unpacked(words.T, tensor.bits)[:, cut(columns, of_words)].astype(np.int16)
-    groups = _groups(tensor, take, columns)
-    zeros = _zeros(tensor, take, rows)
-    scales = take("scales", (slice(None), slice(rows.start, rows.stop))).astype(np.float32)
-    values -= zeros.T[:, groups]
-    return np.asarray(values.astype(np.float32) * scales.T[:, groups])
+    values = ops.shorts(unpacked(ops, words.T, tensor.bits)[:, cut(columns, of_words)])
+    groups = _groups(ops, tensor, take, columns)
+    scales = ops.floats(take("scales", (slice(None), slice(rows.start, rows.stop))))
+    if "zeros" in tensor.parts:
+        values -= ops.take(_zeros(ops, tensor, take, rows).T, groups, 1)
+    else:
+        values -= 1 << (tensor.bits - 1)
+    return ops.floats(values) * ops.take(scales.T, groups, 1)
 
 
 def _words(numbers_of: range, bits: int) -> slice:
@@ -104,13 +105,13 @@ def _words(numbers_of: range, bits: int) -> slice:
     return slice(numbers_of.start * bits // 32, numbers_of.stop * bits // 32)
 
 
-def _groups(tensor: QuantizedTensor, take: Take, columns: range) -> Array:
+def _groups(ops: Arithmetic, tensor: QuantizedTensor, take: Take, columns: range) -> Array:
     """Return the group of each column."""
     if "order" not in tensor.parts:
-        return np.arange(columns.start, columns.stop) // tensor.block[1]
-    groups = take("order", slice(columns.start, columns.stop))
+        return ops.positions(columns) // tensor.block[1]
+    groups = ops.integers(take("order", slice(columns.start, columns.stop)))
     n_groups = ceil(tensor.shape[1] / tensor.block[1])
-    if groups.size and not 0 <= int(groups.min()) <= int(groups.max()) < n_groups:
+    if len(groups) and not 0 <= int(groups.min()) <= int(groups.max()) < n_groups:
         raise FormatError(
             f"tensor `{tensor.name}` has columns in groups that do not exist",
             tensor=tensor.name,
@@ -120,12 +121,10 @@ def _groups(tensor: QuantizedTensor, take: Take, columns: range) -> Array:
     return groups
 
 
-def _zeros(tensor: QuantizedTensor, take: Take, rows: range) -> Array:
+def _zeros(ops: Arithmetic, tensor: QuantizedTensor, take: Take, rows: range) -> Array:
     """Return the zero point of each group and row."""
-    if "zeros" not in tensor.parts:
-        return np.full((ceil(tensor.shape[1] / tensor.block[1]), len(rows)), 1 << (tensor.bits - 1), np.int16)
     of_words = widened(rows, 32)
-    zeros = unpacked(take("zeros", (slice(None), _words(of_words, tensor.bits))), tensor.bits).astype(np.int16)
+    zeros = ops.shorts(unpacked(ops, take("zeros", (slice(None), _words(of_words, tensor.bits))), tensor.bits))
     if not tensor.notes["is_second"]:
         zeros += 1
         if tensor.bits != 3:  # AutoGPTQ lets 8 of three bits be 8, and other zero points wrap

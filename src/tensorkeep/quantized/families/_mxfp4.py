@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from math import prod
 
-import numpy as np
-
+from tensorkeep.arrays import Arithmetic
 from tensorkeep.quantized._blocks import Box, scaled, scales_at
-from tensorkeep.quantized._numbers import E2M1, Floats, nibbles, powers_of_two
+from tensorkeep.quantized._numbers import E2M1, Floats, powers_of_two
 from tensorkeep.quantized._record import Headers, QuantizedTensor, parts_of, wrong
 from tensorkeep.quantized._settings import Settings
 from tensorkeep.quantized.families._base import Layout, Take, cut, widened
@@ -39,7 +38,7 @@ def _compressed(name: str, headers: Headers, settings: Settings) -> QuantizedTen
     return QuantizedTensor(name, "mxfp4-pack-quantized", shape, 4, "e2m1", block, parts, notes)
 
 
-def _decode_rows(tensor: QuantizedTensor, take: Take, box: Box) -> Floats:
+def _decode_rows(ops: Arithmetic, tensor: QuantizedTensor, take: Take, box: Box) -> Floats:
     *rows, columns = box
     pairs = widened(columns, _BLOCK)
     packed = take(
@@ -47,8 +46,7 @@ def _decode_rows(tensor: QuantizedTensor, take: Take, box: Box) -> Floats:
     )
     wide = (*rows, pairs)
     exponents = take("scales", scales_at(wide, tensor.block, tensor.shape, tensor.notes["scales"]))
-    with np.errstate(invalid="ignore"):
-        values = scaled(nibbles(packed, E2M1), powers_of_two(exponents.view(np.uint8)), wide, tensor.block)
+    values = scaled(ops, ops.pairs(E2M1, packed), powers_of_two(ops, exponents), wide, tensor.block)
     return values[..., cut(columns, pairs)]
 
 
@@ -72,18 +70,16 @@ def _of_experts(name: str, headers: Headers, settings: Settings) -> QuantizedTen
     return QuantizedTensor(name, "mxfp4", shape, 4, "e2m1", (*(1,) * len(experts), _BLOCK, 1), parts)
 
 
-def _decode_blocks(tensor: QuantizedTensor, take: Take, box: Box) -> Floats:  # noqa: ARG001
+def _decode_blocks(ops: Arithmetic, tensor: QuantizedTensor, take: Take, box: Box) -> Floats:  # noqa: ARG001
     *experts, inputs, outputs = box
     wide = widened(inputs, _BLOCK)
     at = (
         *(slice(axis.start, axis.stop) for axis in (*experts, outputs)),
         slice(wide.start // _BLOCK, wide.stop // _BLOCK),
     )
-    with np.errstate(invalid="ignore"):
-        values = nibbles(take("data", at), E2M1)
-        values *= powers_of_two(take("scales", at).view(np.uint8))[..., None]
-    rows = values.reshape(*values.shape[:-2], -1)[..., cut(inputs, wide)]
-    return np.ascontiguousarray(np.moveaxis(rows, -1, -2))
+    values = ops.pairs(E2M1, take("data", at))
+    values *= powers_of_two(ops, take("scales", at))[..., None]
+    return values.reshape(*values.shape[:-2], -1)[..., cut(inputs, wide)].swapaxes(-1, -2)
 
 
 MXFP4_PACKED = Layout(("mxfp4-pack-quantized",), ("_packed",), _compressed, _decode_rows)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from math import prod
 
-import numpy as np
-
+from tensorkeep.arrays import Arithmetic
 from tensorkeep.quantized._blocks import Box, scaled, scales_at
-from tensorkeep.quantized._numbers import E2M1, Floats, nibbles, numbers
+from tensorkeep.quantized._numbers import E2M1, Floats, numbers
 from tensorkeep.quantized._record import Headers, QuantizedTensor, parts_of, wrong
 from tensorkeep.quantized._settings import Settings, module_of
 from tensorkeep.quantized.families._base import Layout, Take, cut, widened
@@ -104,21 +103,21 @@ def _checked(name: str, layout: str, parts: dict[str, str], headers: Headers) ->
     return QuantizedTensor(name, layout, shape, 4, "e2m1", (*(1,) * (len(shape) - 1), BLOCK), parts, notes)
 
 
-def _decode(tensor: QuantizedTensor, take: Take, box: Box) -> Floats:
+def _decode(ops: Arithmetic, tensor: QuantizedTensor, take: Take, box: Box) -> Floats:
     *rows, columns = box
     pairs = widened(columns, BLOCK)
     packed = take(
         "data", (*(slice(axis.start, axis.stop) for axis in rows), slice(pairs.start // 2, pairs.stop // 2))
     )
     wide = (*rows, pairs)
-    scales = numbers(take("scales", scales_at(wide, tensor.block, tensor.shape, tensor.notes["scales"])), "F8_E4M3")
-    of_all = take("scale", ...).astype(np.float32).reshape(-1)
+    at = scales_at(wide, tensor.block, tensor.shape, tensor.notes["scales"])
+    scales = numbers(ops, take("scales", at), "F8_E4M3")
+    of_all = ops.floats(take("scale", ...)).reshape(-1)
     if len(of_all) > 1:
         of_all = of_all[rows[0].start : rows[0].stop]
     of_all = of_all.reshape(-1, *(1,) * len(rows)) if len(of_all) > 1 else of_all.reshape(())
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        scales = scales * of_all if tensor.layout == "modelopt-nvfp4" else scales / of_all
-        return scaled(nibbles(packed, E2M1), scales, wide, tensor.block)[..., cut(columns, pairs)]
+    scales = scales * of_all if tensor.layout == "modelopt-nvfp4" else scales / of_all
+    return scaled(ops, ops.pairs(E2M1, packed), scales, wide, tensor.block)[..., cut(columns, pairs)]
 
 
 NVFP4 = Layout(("nvfp4-pack-quantized",), ("_packed",), _compressed, _decode)

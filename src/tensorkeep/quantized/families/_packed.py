@@ -5,8 +5,7 @@ from __future__ import annotations
 from math import ceil, prod
 from typing import Any
 
-import numpy as np
-
+from tensorkeep.arrays import Arithmetic
 from tensorkeep.errors import FormatError
 from tensorkeep.quantized._blocks import Box, block_of, scaled, scales_at, spread
 from tensorkeep.quantized._numbers import Array, Floats, unpacked
@@ -74,26 +73,27 @@ def _said_shape(value: Any) -> tuple[int, ...] | None:
     return tuple(value) if isinstance(value, list) and len(value) > 1 and all(one > 0 for one in value) else None
 
 
-def _decode(tensor: QuantizedTensor, take: Take, box: Box) -> Floats:
+def _decode(ops: Arithmetic, tensor: QuantizedTensor, take: Take, box: Box) -> Floats:
     *rows, columns = box
     of_words = widened(columns, 32)
     words = take(
         "data", (*_slices(rows), slice(of_words.start * tensor.bits // 32, of_words.stop * tensor.bits // 32))
     )
-    values = _unpacked(words, tensor.bits, len(of_words))[..., cut(columns, of_words)].astype(np.float32)
+    values = ops.floats(_unpacked(ops, words, tensor.bits, len(of_words))[..., cut(columns, of_words)])
     if "order" in tensor.parts:
-        return _in_order(tensor, take, box, values)
+        return _in_order(ops, tensor, take, box, values)
     at = scales_at(box, tensor.block, tensor.shape, tensor.notes["scales"])
-    values -= spread(_zeros(tensor, take, at), box, tensor.block)
-    return scaled(values, take("scales", at).astype(np.float32), box, tensor.block)
+    zeros = _zeros(ops, tensor, take, at)
+    values -= zeros if isinstance(zeros, int) else spread(ops, zeros, box, tensor.block)
+    return scaled(ops, values, ops.floats(take("scales", at)), box, tensor.block)
 
 
-def _in_order(tensor: QuantizedTensor, take: Take, box: Box, values: Floats) -> Floats:
+def _in_order(ops: Arithmetic, tensor: QuantizedTensor, take: Take, box: Box, values: Floats) -> Floats:
     """Scale columns that say which group they are in."""
     rows, columns = box
-    groups = take("order", slice(columns.start, columns.stop))
+    groups = ops.integers(take("order", slice(columns.start, columns.stop)))
     n_groups = ceil(tensor.shape[1] / tensor.block[1])
-    if groups.size and not 0 <= int(groups.min()) <= int(groups.max()) < n_groups:
+    if len(groups) and not 0 <= int(groups.min()) <= int(groups.max()) < n_groups:
         raise FormatError(
             f"tensor `{tensor.name}` has columns in groups that do not exist",
             tensor=tensor.name,
@@ -101,34 +101,33 @@ def _in_order(tensor: QuantizedTensor, take: Take, box: Box, values: Floats) -> 
             found=f"{int(groups.min())} to {int(groups.max())}",
         )
     at = (slice(rows.start, rows.stop), slice(None))
-    zeros, scales = _zeros(tensor, take, at), take("scales", at).astype(np.float32)
-    return np.asarray((values - (zeros[:, groups] if zeros.size > 1 else zeros)) * scales[:, groups])
+    zeros, scales = _zeros(ops, tensor, take, at), ops.floats(take("scales", at))
+    values -= zeros if isinstance(zeros, int) or prod(zeros.shape) == 1 else ops.take(zeros, groups, 1)
+    return values * ops.take(scales, groups, 1)
 
 
-def _zeros(tensor: QuantizedTensor, take: Take, at: tuple[slice, ...]) -> Floats:
-    """Return the zero points of some scales, as unsigned numbers: what is packed is not negative."""
+def _zeros(ops: Arithmetic, tensor: QuantizedTensor, take: Take, at: tuple[slice, ...]) -> Floats | int:
+    """Return the zero points of some scales, or of all, as unsigned numbers: what is packed is not negative."""
     middle = 1 << (tensor.bits - 1)
     if "zeros" not in tensor.parts:
-        return np.full((1,), middle, np.float32)
+        return middle
     if not tensor.notes["is_packed"]:
-        return take("zeros", at).astype(np.float32) + np.float32(middle)
+        return ops.floats(take("zeros", at)) + middle
     start, stop, _ = at[-2].indices(tensor.shape[-2])
     of_words = widened(range(start, stop), 32)
     words = take("zeros", (*at[:-2], _word_rows(of_words, tensor.bits), at[-1]))
-    values = _unpacked(np.moveaxis(words, -2, -1), tensor.bits, len(of_words))
-    return np.moveaxis(values, -1, -2)[..., cut(range(start, stop), of_words), :].astype(np.float32)
+    values = _unpacked(ops, words.swapaxes(-2, -1), tensor.bits, len(of_words)).swapaxes(-1, -2)
+    return ops.floats(values[..., cut(range(start, stop), of_words), :])
 
 
 def _word_rows(of_words: range, bits: int) -> slice:
     return slice(of_words.start * bits // 32, of_words.stop * bits // 32)
 
 
-def _unpacked(words: Array, bits: int, n: int) -> Array:
+def _unpacked(ops: Arithmetic, words: Array, bits: int, n: int) -> Array:
     """Unpack words, adding those that the last run of 32 numbers lacks."""
     lacking = n * bits // 32 - words.shape[-1]
-    if lacking > 0:
-        words = np.concatenate([words, np.zeros((*words.shape[:-1], lacking), words.dtype)], axis=-1)
-    return unpacked(words, bits)
+    return unpacked(ops, ops.pad(words, lacking) if lacking > 0 else words, bits)
 
 
 def _slices(places: list[range]) -> tuple[slice, ...]:

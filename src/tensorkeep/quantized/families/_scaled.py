@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
-
+from tensorkeep.arrays import Arithmetic
 from tensorkeep.quantized._blocks import Box, block_of, scaled, scales_at, spread
 from tensorkeep.quantized._numbers import Array, Floats, numbers, powers_of_two
 from tensorkeep.quantized._record import Headers, QuantizedTensor, Stored, parts_of, wrong
@@ -22,7 +21,7 @@ _SCALING_METHODS: Final = frozenset(("fp8", "fbgemm_fp8", "modelopt", "compresse
 """Methods by which each tensor of these dtypes has scales."""
 
 _DEEPSEEKS_BLOCK: Final = (128, 128)
-_PER_127: Final = np.float32(7.874015718698502e-3)
+_PER_127: Final = 7.874015718698502e-3
 """What bitsandbytes multiplies by where others divide by 127."""
 
 
@@ -108,17 +107,19 @@ def _check_order(name: str, parts: dict[str, str], settings: Settings) -> None:
         )
 
 
-def _decode(tensor: QuantizedTensor, take: Take, box: Box) -> Floats:
-    values = numbers(take("data", tuple(slice(axis.start, axis.stop) for axis in box)), tensor.notes["dtype"])
+def _decode(ops: Arithmetic, tensor: QuantizedTensor, take: Take, box: Box) -> Floats:
+    stored = take("data", tuple(slice(axis.start, axis.stop) for axis in box))
+    values = numbers(ops, stored, tensor.notes["dtype"])
     at = scales_at(box, tensor.block, tensor.shape, tensor.notes["scales"])
     if "zeros" in tensor.parts:
-        values -= spread(take("zeros", at).astype(np.float32), box, tensor.block)
-    values = scaled(values, _multipliers(take("scales", at), tensor.notes["scale_dtype"]), box, tensor.block)
+        values -= spread(ops, ops.floats(take("zeros", at)), box, tensor.block)
+    multipliers = _multipliers(ops, take("scales", at), tensor.notes["scale_dtype"])
+    values = scaled(ops, values, multipliers, box, tensor.block)
     return values * _PER_127 if tensor.layout == "bitsandbytes-int8" else values
 
 
-def _multipliers(scales: Array, dtype: str) -> Floats:
-    return powers_of_two(scales) if dtype == "U8" else numbers(scales, dtype)
+def _multipliers(ops: Arithmetic, scales: Array, dtype: str) -> Floats:
+    return powers_of_two(ops, scales) if dtype == "U8" else numbers(ops, scales, dtype)
 
 
 SCALED = Layout(

@@ -7,8 +7,8 @@ from math import ceil, prod
 from typing import Any, Final
 
 import msgspec
-import numpy as np
 
+from tensorkeep.arrays import Arithmetic
 from tensorkeep.quantized._blocks import Box, block_of, scaled, scales_at, spread
 from tensorkeep.quantized._numbers import Floats, numbers
 from tensorkeep.quantized._record import Headers, QuantizedTensor, Stored, parts_of, wrong
@@ -87,19 +87,20 @@ def _bits(said: Mapping[str, Any]) -> int:
     return int(digits) if digits in set("12345678") else 8
 
 
-def _decode(tensor: QuantizedTensor, take: Take, box: Box) -> Floats:
-    values = numbers(take("data", tuple(slice(axis.start, axis.stop) for axis in box)), tensor.notes["dtype"])
+def _decode(ops: Arithmetic, tensor: QuantizedTensor, take: Take, box: Box) -> Floats:
+    stored = take("data", tuple(slice(axis.start, axis.stop) for axis in box))
+    values = numbers(ops, stored, tensor.notes["dtype"])
     if "zeros" in tensor.parts:
-        values -= spread(_of_blocks(tensor, take, box, "zeros"), box, tensor.block)
-    return scaled(values, _of_blocks(tensor, take, box, "scales"), box, tensor.block)
+        values -= spread(ops, _of_blocks(ops, tensor, take, box, "zeros"), box, tensor.block)
+    return scaled(ops, values, _of_blocks(ops, tensor, take, box, "scales"), box, tensor.block)
 
 
-def _of_blocks(tensor: QuantizedTensor, take: Take, box: Box, role: str) -> Floats:
+def _of_blocks(ops: Arithmetic, tensor: QuantizedTensor, take: Take, box: Box, role: str) -> Floats:
     """Return the scales or zero points that a part needs; torchao keeps them in any shape."""
     stored, grid = tensor.notes["stored"][role], tensor.notes["grid"]
     if stored == grid or prod(stored) == 1:
-        return take(role, scales_at(box, tensor.block, tensor.shape, stored)).astype(np.float32)
-    return take(role, ...).astype(np.float32).reshape(grid)[scales_at(box, tensor.block, tensor.shape, grid)]
+        return ops.floats(take(role, scales_at(box, tensor.block, tensor.shape, stored)))
+    return ops.floats(take(role, ...)).reshape(grid)[scales_at(box, tensor.block, tensor.shape, grid)]
 
 
 TORCHAO = Layout(tuple(f"torchao-{kind}" for kind in _FORMS), ("_qdata",), _recognize, _decode)

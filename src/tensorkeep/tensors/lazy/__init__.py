@@ -5,6 +5,7 @@
 - `_lazy`: `LazyTensor`, whose shape and dtype are known, and whose elements are read on indexing.
 - `_elements`: their elements as NumPy has them.
 - `_html`: lazy tensors in notebooks. Pure.
+- `_by_device`: tensors that a device computes from stored ones.
 - `_together`: several of them read at once.
 - `_sharing`: lazy tensors read together; those stored in the same bytes share memory.
 - `_assembled`: a reader of a tensor in several pieces, in any number of files.
@@ -19,6 +20,13 @@
 """
 
 from tensorkeep.tensors.lazy._assembled import AssembledReader, PlacedPiece, assemble
+from tensorkeep.tensors.lazy._by_device import (
+    COMPUTED_LENGTH,
+    Computation,
+    computed_of,
+    computing_device,
+    fill_computed,
+)
 from tensorkeep.tensors.lazy._combine import combine, combine_each
 from tensorkeep.tensors.lazy._computed import Scope, computed_tensor
 from tensorkeep.tensors.lazy._elements import numeric, stored_bytes
@@ -40,7 +48,9 @@ from tensorkeep.tensors.lazy._sharing import load_sharing
 from tensorkeep.tensors.lazy._together import load_together, load_with_progress
 
 __all__ = [
+    "COMPUTED_LENGTH",
     "AssembledReader",
+    "Computation",
     "LazyTensor",
     "LazyTensors",
     "MemoryUse",
@@ -54,8 +64,11 @@ __all__ = [
     "chosen_names",
     "combine",
     "combine_each",
+    "computed_of",
     "computed_tensor",
+    "computing_device",
     "explain",
+    "fill_computed",
     "joined_plan",
     "load_sharing",
     "load_together",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from tensorkeep.arrays import DeviceMemory
@@ -10,6 +11,7 @@ from tensorkeep.entries import TensorEntry
 from tensorkeep.limits import ARENA_NBYTES
 from tensorkeep.parallel import Progress, ProgressMeter, parallel_for_each
 from tensorkeep.tensors.indexing import parse_index
+from tensorkeep.tensors.lazy._by_device import Computed, compute_all, computed_of
 from tensorkeep.tensors.lazy._lazy import LazyTensor
 from tensorkeep.tensors.readers import Reader, ReadPlan, TensorReader, gathers, plan_reads, reads_staged
 from tensorkeep.tensors.to_device import (
@@ -87,11 +89,15 @@ def load_together(tensors: Mapping[str, LazyTensor], meter: ProgressMeter | None
     groups: dict[Reader, dict[str, TensorEntry]] = {}
     for name, lazy in tensors.items():
         groups.setdefault(lazy.reader, {})[name] = lazy.entry
-    _require_room(groups)
+    computed = computed_of(tensors)
+    needed = _require_room(groups, computed)
     report = None if meter is None else meter.add
     loaded = _staged_together(groups, report)
-    computed = (names for reader, names in groups.items() if gathers(reader) and not reads_staged(reader))
-    loaded |= _gathered_together({name: (tensors[name], ...) for names in computed for name in names}, report)
+    count = partial(_count, report, tensors)
+    loaded |= compute_all(computed, load_together, count, needed)
+    made = (names for reader, names in groups.items() if gathers(reader) and not reads_staged(reader))
+    made_of = {name: (tensors[name], ...) for names in made for name in names if name not in loaded}
+    loaded |= _gathered_together(made_of, report)
     for reader, entries in groups.items():
         left = [item for item in entries.items() if item[0] not in loaded]
         if not left:
@@ -105,8 +111,15 @@ def load_together(tensors: Mapping[str, LazyTensor], meter: ProgressMeter | None
     return {name: loaded[name] for name in tensors}
 
 
-def _require_room(groups: Mapping[Reader, Mapping[str, TensorEntry]]) -> None:
-    """Refuse tensors that do not fit on a device together, whichever ways they get there."""
+def _count(report: Callable[[int], None] | None, tensors: Mapping[str, LazyTensor], name: str) -> None:
+    if report is not None:
+        report(tensors[name].entry.nbytes)
+
+
+def _require_room(
+    groups: Mapping[Reader, Mapping[str, TensorEntry]], computed: Iterable[Computed]
+) -> Mapping[str, int]:
+    """Refuse tensors that do not fit on a device together, whichever ways they get there; return what they take."""
     needed: dict[str, int] = {}
     for reader, entries in groups.items():
         device = device_memory_of(reader.adapter)
@@ -117,6 +130,11 @@ def _require_room(groups: Mapping[Reader, Mapping[str, TensorEntry]]) -> None:
             )
             needed[device.name] = needed.get(device.name, 0) + sum(sizes)
             require_room(device, needed[device.name], reader.source.name if reader.source else None)
+    for each in computed:
+        part = next(iter(next(iter(each.tensors.values())).parts.values()))
+        path = part.source.name if part.source else None
+        require_room(each.device, needed[each.device.name] + each.nbytes_beside, path)
+    return needed
 
 
 def _staged_together(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
+from tensorkeep.arrays import Arithmetic, numpy_arithmetic
 from tensorkeep.tensors.quantized import _grids, _k, _plain, _tables
-from tensorkeep.tensors.quantized._layouts import LAYOUTS, Array, Bytes, Floats
+from tensorkeep.tensors.quantized._layouts import LAYOUTS, Blocks, Floats
 
-DEQUANTIZED: Final[dict[str, Callable[[Array], Floats]]] = {
+DEQUANTIZED: Final[dict[str, Callable[[Arithmetic, Blocks], Floats]]] = {
     "Q1_0": _plain.q1_0,
     "Q2_0": _plain.q2_0,
     "Q4_0": _plain.q4_0,
@@ -41,10 +43,20 @@ DEQUANTIZED: Final[dict[str, Callable[[Array], Floats]]] = {
 """Type to function of its blocks. Q8_1 is missing: ggml has no such function, since only its kernels make Q8_1."""
 
 
-def dequantize(type_name: str, blocks: Bytes) -> Floats:
+def dequantize(type_name: str, blocks: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
     """Return the numbers in whole blocks.
 
     Random bytes may be scales that are infinite or NaN; then so are the numbers.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        return DEQUANTIZED[type_name](blocks.view(LAYOUTS[type_name]).reshape(-1)).reshape(-1)
+        found: Any = blocks.view(LAYOUTS[type_name]).reshape(-1)
+        return np.asarray(DEQUANTIZED[type_name](numpy_arithmetic(), found).reshape(-1))
+
+
+def dequantize_by(ops: Arithmetic, type_name: str, rows: Any) -> Any:
+    """Return the numbers in whole blocks on a device: a tensor of U8, one row for each block."""
+    found: dict[str, Any] = {}
+    for field, (dtype, start, *_) in (LAYOUTS[type_name].fields or {}).items():
+        numbers = ops.view(rows[:, start : start + dtype.itemsize], dtype.base.name)
+        found[field] = numbers.reshape(len(rows), *dtype.shape)
+    return DEQUANTIZED[type_name](ops, found).reshape(-1)

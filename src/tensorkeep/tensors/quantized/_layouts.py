@@ -1,15 +1,19 @@
-"""The bytes of ggml's blocks as structured dtypes: each field of a block by the name that ggml gives it."""
+"""The bytes of ggml's blocks as structured dtypes, and their fields by the names that ggml gives them."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
-Floats = npt.NDArray[np.float32]
-Bytes = npt.NDArray[np.uint8]
+from tensorkeep.arrays import Arithmetic
+
+Array: TypeAlias = Any
+"""An array of NumPy, or a tensor on a device: formulas are the same for both."""
+
+Floats: TypeAlias = Any
+"""The same, of F32."""
 
 LAYOUTS: Final[dict[str, np.dtype[Any]]] = {
     name: np.dtype([(field, code, count) if count > 1 else (field, code) for field, code, count in fields])
@@ -31,43 +35,44 @@ LAYOUTS: Final[dict[str, np.dtype[Any]]] = {
         "TQ2_0": [("qs", "u1", 64), ("d", "<f2", 1)],
         "MXFP4": [("e", "u1", 1), ("qs", "u1", 16)],
         "NVFP4": [("d", "u1", 4), ("qs", "u1", 32)],
-        "IQ2_XXS": [("d", "<f2", 1), ("qs", "<u4", 16)],
-        "IQ2_XS": [("d", "<f2", 1), ("qs", "<u2", 32), ("scales", "u1", 8)],
+        "IQ2_XXS": [("d", "<f2", 1), ("qs", "<i4", 16)],
+        "IQ2_XS": [("d", "<f2", 1), ("qs", "<i2", 32), ("scales", "u1", 8)],
         "IQ2_S": [("d", "<f2", 1), ("qs", "u1", 32), ("signs", "u1", 32), ("qh", "u1", 8), ("scales", "u1", 8)],
-        "IQ3_XXS": [("d", "<f2", 1), ("qs", "u1", 64), ("scales", "<u4", 8)],
+        "IQ3_XXS": [("d", "<f2", 1), ("qs", "u1", 64), ("scales", "<i4", 8)],
         "IQ3_S": [("d", "<f2", 1), ("qs", "u1", 64), ("qh", "u1", 8), ("signs", "u1", 32), ("scales", "u1", 4)],
-        "IQ1_S": [("d", "<f2", 1), ("qs", "u1", 32), ("qh", "<u2", 8)],
-        "IQ1_M": [("qs", "u1", 32), ("qh", "u1", 16), ("scales", "<u2", 4)],
+        "IQ1_S": [("d", "<f2", 1), ("qs", "u1", 32), ("qh", "<i2", 8)],
+        "IQ1_M": [("qs", "u1", 32), ("qh", "u1", 16), ("scales", "<i2", 4)],
         "IQ4_NL": [("d", "<f2", 1), ("qs", "u1", 16)],
-        "IQ4_XS": [("d", "<f2", 1), ("scales_h", "<u2", 1), ("scales_l", "u1", 4), ("qs", "u1", 128)],
+        "IQ4_XS": [("d", "<f2", 1), ("scales_h", "u1", 2), ("scales_l", "u1", 4), ("qs", "u1", 128)],
     }.items()
 }
 """Type to the layout of one block."""
 
 
-def scale(blocks: Array, field: str = "d") -> Floats:
+Blocks: TypeAlias = Mapping[str, Any]
+"""Field to its bytes or numbers, one row for each block: a structured array of NumPy, or a dict of tensors."""
+
+
+def scale(ops: Arithmetic, blocks: Blocks, field: str = "d") -> Floats:
     """Return a number of each block, as a column."""
-    return blocks[field].astype(np.float32)[:, None]
+    return ops.floats(blocks[field])[:, None]
 
 
-def fields(packed: Array, bits: int, n_apart: int) -> Array:
+_SHIFTS: Final = {bits: np.arange(0, 8, bits, dtype=np.uint8)[:, None] for bits in (1, 2, 4)}
+
+
+def fields(ops: Arithmetic, packed: Array, bits: int, n_apart: int) -> Array:
     """Take bytes apart into numbers of a few bits.
 
     Of each run of `n_apart` bytes first come the lowest bits of all, then the next ones. ggml packs numbers in this
     order, so that one instruction unpacks many.
     """
     n = len(packed)
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)[:, None]
-    apart = packed.reshape(n, -1, 1, n_apart) >> shifts
-    apart &= np.uint8((1 << bits) - 1)
+    apart = packed.reshape(n, -1, 1, n_apart) >> ops.constant(_SHIFTS[bits])
+    apart &= (1 << bits) - 1
     return apart.reshape(n, -1)
 
 
-def signed(numbers: Array, zero: int) -> Floats:
+def signed(ops: Arithmetic, numbers: Array, zero: int) -> Floats:
     """Return unsigned numbers less the one that means zero."""
-    return (numbers.view(np.int8) - np.int8(zero)).astype(np.float32)
-
-
-def bits_of(packed: Array) -> Bytes:
-    """Return the bits of each block, lowest first."""
-    return np.unpackbits(np.ascontiguousarray(packed).view(np.uint8), axis=-1, bitorder="little")
+    return ops.floats(ops.view(numbers, "int8") - zero)

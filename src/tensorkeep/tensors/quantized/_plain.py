@@ -6,53 +6,54 @@ from typing import Final
 
 import numpy as np
 
-from tensorkeep.tensors.quantized._layouts import Array, Floats, bits_of, fields, scale, signed
+from tensorkeep.arrays import Arithmetic
+from tensorkeep.tensors.quantized._layouts import Array, Blocks, Floats, fields, scale, signed
 
 _THIRDS: Final = np.array([1, 3, 9, 27, 81], np.uint8)[:, None]
 """A byte of TQ1_0 is a fraction of 256 with five ternary digits: times 3, the next digit is what exceeds 256."""
 
 
-def q1_0(blocks: Array) -> Floats:
-    d = scale(blocks)
-    return np.where(bits_of(blocks["qs"]), d, -d)
+def q1_0(ops: Arithmetic, blocks: Blocks) -> Floats:
+    d = scale(ops, blocks)
+    return ops.where(ops.apart(blocks["qs"], 1), d, -d)
 
 
-def q2_0(blocks: Array) -> Floats:
-    return signed(fields(blocks["qs"], 2, 1), 1) * scale(blocks)
+def q2_0(ops: Arithmetic, blocks: Blocks) -> Floats:
+    return signed(ops, fields(ops, blocks["qs"], 2, 1), 1) * scale(ops, blocks)
 
 
-def q4_0(blocks: Array) -> Floats:
-    return scale(blocks) * signed(fields(blocks["qs"], 4, 16), 8)
+def q4_0(ops: Arithmetic, blocks: Blocks) -> Floats:
+    return scale(ops, blocks) * signed(ops, fields(ops, blocks["qs"], 4, 16), 8)
 
 
-def q4_1(blocks: Array) -> Floats:
-    return scale(blocks) * fields(blocks["qs"], 4, 16).astype(np.float32) + scale(blocks, "m")
+def q4_1(ops: Arithmetic, blocks: Blocks) -> Floats:
+    return scale(ops, blocks) * ops.floats(fields(ops, blocks["qs"], 4, 16)) + scale(ops, blocks, "m")
 
 
-def q5_0(blocks: Array) -> Floats:
-    return scale(blocks) * signed(_five_bits(blocks), 16)
+def q5_0(ops: Arithmetic, blocks: Blocks) -> Floats:
+    return scale(ops, blocks) * signed(ops, _five_bits(ops, blocks), 16)
 
 
-def q5_1(blocks: Array) -> Floats:
-    return scale(blocks) * _five_bits(blocks).astype(np.float32) + scale(blocks, "m")
+def q5_1(ops: Arithmetic, blocks: Blocks) -> Floats:
+    return scale(ops, blocks) * ops.floats(_five_bits(ops, blocks)) + scale(ops, blocks, "m")
 
 
-def _five_bits(blocks: Array) -> Array:
-    return np.asarray(fields(blocks["qs"], 4, 16) | bits_of(blocks["qh"]) << np.uint8(4))
+def _five_bits(ops: Arithmetic, blocks: Blocks) -> Array:
+    return fields(ops, blocks["qs"], 4, 16) | ops.apart(blocks["qh"], 1) << 4
 
 
-def q8(blocks: Array) -> Floats:
-    return blocks["qs"].astype(np.float32) * scale(blocks)
+def q8(ops: Arithmetic, blocks: Blocks) -> Floats:
+    return ops.floats(blocks["qs"]) * scale(ops, blocks)
 
 
-def tq1_0(blocks: Array) -> Floats:
-    n = len(blocks)
+def tq1_0(ops: Arithmetic, blocks: Blocks) -> Floats:
+    n, thirds = len(blocks["qs"]), ops.constant(_THIRDS)
     parts = (blocks["qs"][:, None, :32], blocks["qs"][:, None, 32:], blocks["qh"][:, None])
     counts = (5, 5, 4)
-    shifted = [(part * _THIRDS[:count]).reshape(n, -1) for part, count in zip(parts, counts, strict=True)]
-    digits = np.concatenate(shifted, axis=-1).astype(np.uint16) * np.uint16(3) >> np.uint16(8)
-    return scale(blocks) * signed(digits.astype(np.uint8), 1)
+    shifted = [(part * thirds[:count]).reshape(n, -1) for part, count in zip(parts, counts, strict=True)]
+    digits = ops.shorts(ops.join(shifted)) * 3 >> 8
+    return scale(ops, blocks) * ops.floats(digits - 1)
 
 
-def tq2_0(blocks: Array) -> Floats:
-    return scale(blocks) * signed(fields(blocks["qs"], 2, 32), 1)
+def tq2_0(ops: Arithmetic, blocks: Blocks) -> Floats:
+    return scale(ops, blocks) * signed(ops, fields(ops, blocks["qs"], 2, 32), 1)

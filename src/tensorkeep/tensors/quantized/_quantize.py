@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from tensorkeep.tensors.quantized._layouts import LAYOUTS, Bytes, Floats
+from tensorkeep.tensors.quantized._layouts import LAYOUTS
+
+Floats = npt.NDArray[np.float32]
+Bytes = npt.NDArray[np.uint8]
 
 _LARGEST: Final = 127
 

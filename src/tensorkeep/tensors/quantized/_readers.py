@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Final, NoReturn
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.arrays import DenseArrays, DeviceMemory, StreamedTensor, TensorToWrite, adapter_for, tensor_to_write
+from tensorkeep.arrays import (
+    Arithmetic,
+    DenseArrays,
+    DeviceMemory,
+    StreamedTensor,
+    TensorToWrite,
+    adapter_for,
+    pieces,
+    tensor_to_write,
+)
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
@@ -17,7 +27,8 @@ from tensorkeep.errors import DtypeError
 from tensorkeep.formats.gguf import GGML_TYPES_BY_NAME, GgmlType
 from tensorkeep.parallel import parallel_for_each
 from tensorkeep.tensors.indexing import Selection
-from tensorkeep.tensors.quantized._dequantize import DEQUANTIZED, dequantize
+from tensorkeep.tensors.lazy import COMPUTED_LENGTH, Computation, LazyTensor, computing_device, load_together
+from tensorkeep.tensors.quantized._dequantize import DEQUANTIZED, dequantize, dequantize_by
 from tensorkeep.tensors.readers import Planned, StoredTensor, TensorReader, neighbors
 from tensorkeep.tensors.to_device import Block, gathering_device
 from tensorkeep.transport import ByteRange
@@ -178,6 +189,9 @@ class DequantizedReader(msgspec.Struct, frozen=True):
 
     def read(self, name: str, entry: TensorEntry, selection: Selection) -> Any:
         """Read the blocks that hold a part of a tensor, and compute it."""
+        is_whole = selection.keeps_order and selection.n_elements == entry.n_elements
+        if is_whole and self.computation(name, entry) is not None:
+            return self.load({name: entry})[name][selection.local]
         return self._given(selection.apply(self._block(name, entry, selection, _N_THREADS)))
 
     def staged_block(self, name: str, entry: TensorEntry, selection: Selection) -> tuple[DeviceMemory, Block] | None:
@@ -194,6 +208,25 @@ class DequantizedReader(msgspec.Struct, frozen=True):
 
         path = self.quantized.source.name
         return device, Block(path, self.cast_to, selection.block_shape, read)
+
+    def computation(self, name: str, entry: TensorEntry) -> Computation | None:
+        """Return how the device computes the numbers; None if they are left to NumPy."""
+        if computing_device(self.adapter, self.cast_to.nbytes(entry.n_elements)) is None:
+            return None
+        raw = LazyTensor(name, raw_entry(entry), self.quantized.stored)
+        return Computation({"data": raw}, self.cast_to, entry.shape, partial(self._compute, entry))
+
+    def _compute(self, entry: TensorEntry, ops: Arithmetic, stored: Mapping[str, Any], into: Any) -> None:
+        """Compute a tensor on the device, some blocks at a time."""
+        type_ = _type_of(entry)
+        grid = (*entry.shape[:-1], entry.shape[-1] // type_.n_per_block)
+        blocks = stored["data"].reshape(*grid, type_.block_nbytes)
+        places = into.view(*grid, type_.n_per_block)  # however it is strided
+        for index in pieces(grid, type_.n_per_block, COMPUTED_LENGTH):
+            rows = blocks[index].reshape(-1, type_.block_nbytes)
+            numbers = self.adapter.cast(dequantize_by(ops, type_.name, rows), self.cast_to)
+            place = places[index]
+            place[...] = numbers.reshape(place.shape)
 
     def _block(self, name: str, entry: TensorEntry, selection: Selection, n_threads: int) -> Array:
         """Compute the block of a selection."""
@@ -219,8 +252,9 @@ class DequantizedReader(msgspec.Struct, frozen=True):
 
     def load(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
         """Read whole tensors, a few at a time, so that little more than the result and its blocks is in memory."""
-        loaded: dict[str, Any] = {}
-        for group in neighbors(entries):
+        by_device = {name: entry for name, entry in entries.items() if self.computation(name, entry) is not None}
+        loaded = load_together({name: LazyTensor(name, entry, self) for name, entry in by_device.items()})
+        for group in neighbors({name: entry for name, entry in entries.items() if name not in by_device}):
             raw = self.quantized.in_numpy.load({name: raw_entry(entry) for name, entry in group.items()})
             for name, entry in group.items():
                 loaded[name] = self._given(self._numbers(entry, raw.pop(name)).reshape(entry.shape))

@@ -31,7 +31,7 @@ from tensorkeep.tensors.to_device._load import (
 from tensorkeep.tensors.to_device._options import MIN_HOST_BUDGET, StagingOptions, staging, staging_options
 from tensorkeep.tensors.to_device._pipeline import Filling, begin_filling, fill_targets
 from tensorkeep.tensors.to_device._plan import Part, plan_tasks
-from tensorkeep.tensors.to_device._room import require_room
+from tensorkeep.tensors.to_device._room import require_room, room_left
 
 __all__ = [
     "MIN_HOST_BUDGET",
@@ -55,6 +55,7 @@ __all__ = [
     "load_staged",
     "plan_tasks",
     "require_room",
+    "room_left",
     "staging",
     "staging_options",
 ]

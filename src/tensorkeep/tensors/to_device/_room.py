@@ -7,6 +7,13 @@ from tensorkeep.errors import LimitError
 from tensorkeep.tensors.to_device._options import staging_options
 
 
+def room_left(device: DeviceMemory, taken: int) -> int | None:
+    """Return the bytes that a load may still use of a device, of whose budget some are taken; None if not known."""
+    budget, free = staging_options().budget_of(device.name), device.free_nbytes()
+    known = [room for room in (None if budget is None else budget - taken, free) if room is not None]
+    return min(known) if known else None
+
+
 def require_room(device: DeviceMemory, needed: int, path: str | None) -> None:
     """Refuse tensors that take more bytes than the device has, or than a load may use."""
     budget, free = staging_options().budget_of(device.name), device.free_nbytes()
