@@ -278,3 +278,17 @@ class LibraryThreads:
 
     def _lose(self) -> None:
         self.are_lost = self._are_started
+
+
+def scaled_report(report: Callable[[int], None], total: int, counted: int) -> Callable[[int], None]:
+    """Return a function that takes parts of what is counted, and reports as large parts of another total."""
+    done = told = 0
+
+    def scaled(nbytes: int) -> None:
+        nonlocal done, told
+        done += nbytes
+        new = total * done // counted - told
+        told += new
+        report(new)
+
+    return scaled

@@ -5,8 +5,7 @@
 - `_parameters`: a model's parameters and buffers: their memory, and the names and modules that it belongs to.
 - `_hooks`: names that modules change while they are loaded.
 - `_plan`: which tensor of the checkpoint goes into which parameter, checked before anything is written.
-- `_fill`: reading a checkpoint's tensors into existing ones, in bounded memory.
-- `_fill_parts`: reading parts of them.
+- `filling/`: reading a checkpoint's tensors, or parts of them, into existing ones, in bounded memory.
 - `_replace`: new memory for the parameters and buffers of a model.
 - `_apply`: a load plan, applied: this is where the model is written to.
 - `_coverage`: what becomes of each tensor of a checkpoint, as a value.
@@ -21,13 +20,13 @@
 """
 
 from tensorkeep.models._coverage import Arrival, Coverage, Unfilled
-from tensorkeep.models._fill_parts import PartJob, check_castable, fill_parts
 from tensorkeep.models._load import LoadReport, load_into
 from tensorkeep.models._match import Match, ShapeMismatch, mismatch_error
 from tensorkeep.models._parameters import is_batch_counter
 from tensorkeep.models._sharded import load_sharded
 from tensorkeep.models._ties import equal_loaded, equal_stored, memory_key, tie_conflicts, tie_error
 from tensorkeep.models.arrival import assert_loaded, coverage
+from tensorkeep.models.filling import PartJob, check_castable, fill_parts
 from tensorkeep.models.patching import apply_patch
 from tensorkeep.models.serving import DeferredTensor, ServedWeights, deferred_tensors
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 import torch
 
 from tensorkeep.entries import TensorEntry
-from tensorkeep.models._fill import Job, fill
 from tensorkeep.models._plan import Plan, Step, Target
 from tensorkeep.models._replace import Change, convert, reallocate, replace, replace_part, require_memory
+from tensorkeep.models.filling import Job, fill
 from tensorkeep.tensors import LazyTensor, TensorReader, load_together
 from tensorkeep.transport import ByteRange
 

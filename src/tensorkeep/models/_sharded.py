@@ -14,12 +14,12 @@ from tensorkeep.arrays.torch.partitioned import refuse_partitioned
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import DtypeError, UnsupportedError
 from tensorkeep.models._dtensor import as_dtensor, device_of, is_dtensor, local_of, parts_of
-from tensorkeep.models._fill_parts import PartJob, check_castable, fill_parts
 from tensorkeep.models._load import Loadable, LoadReport, Renaming, check_match, noted_names, opened, renamed_tensors
 from tensorkeep.models._match import Match, Wanted, match_tensors
 from tensorkeep.models._parameters import ParameterStorage, is_batch_counter
 from tensorkeep.models._replace import reallocate, require_memory
 from tensorkeep.models._replicas import Replicas
+from tensorkeep.models.filling import PartJob, check_castable, fill_parts
 from tensorkeep.tensors import LazyTensor
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from tensorkeep.arrays.torch import _device_memory, _to_host
 from tensorkeep.arrays.torch._device_memory import TorchDeviceMemory
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import IntegrityError, LimitError, TransportError
-from tensorkeep.models import PartJob, _fill_parts, _replace, fill_parts, load_sharded
+from tensorkeep.models import PartJob, _replace, fill_parts, load_sharded
+from tensorkeep.models.filling import _parts
 from tensorkeep.tensors import Region
 from tensorkeep.tensors.to_device import Part, StagingOptions, fill_targets
 from tensorkeep.transport import ByteRange, MemorySource
@@ -245,7 +246,7 @@ def test_parts_are_gathered_on_the_way(
 def test_parts_fill_existing_tensors(
     tmp_path: Path, copies_to_the_cpu: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_fill_parts, "device_memory_of", lambda _: TorchDeviceMemory(torch.device("cpu")))
+    monkeypatch.setattr(_parts, "device_memory_of", lambda _: TorchDeviceMemory(torch.device("cpu")))
     saved = torch.randn(700, 900)
     tensorkeep.torch.save_file({"x": saved}, tmp_path / "x.safetensors")
     into = torch.zeros(600, 500, dtype=torch.bfloat16)

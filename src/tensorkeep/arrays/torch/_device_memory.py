@@ -139,7 +139,7 @@ class TorchCopies:
     def _is_as_stored(self, move: Move) -> bool:
         """Whether the memory of a move's tensor is what the buffers hold."""
         target = self._targets[move.target]
-        return bool(target.tensor.dtype == torch_dtype(target.stored))
+        return bool(target.tensor.dtype == torch_dtype(target.stored) and target.tensor.is_contiguous())
 
     def _copy(self, move: Move, host: torch.Tensor) -> None:
         into = self._targets[move.target].tensor.view(-1).view(torch.uint8)
@@ -155,20 +155,41 @@ class TorchCopies:
             stored = self._targets[run[0].target].stored
             dtype: Any = torch_dtype(stored)
             values = self._scratch[run[0].start : run[-1].stop].view(dtype)
-            sizes = [(move.stop - move.start) // stored.itemsize for move in run]
-            torch._foreach_copy_([self._elements(move) for move in run], values.split_with_sizes(sizes))
+            into = [part for move in run for part in self._elements(move)]
+            parts = zip(into, values.split_with_sizes([part.numel() for part in into]), strict=True)
+            torch._foreach_copy_(into, [part if to.ndim == 1 else part.view(to.shape) for to, part in parts])
 
-    def _elements(self, move: Move) -> torch.Tensor:
-        """Return the elements to which a move goes, in one dimension."""
+    def _elements(self, move: Move) -> Iterator[torch.Tensor]:
+        """Yield the elements to which a move goes, in one dimension; those of a strided tensor in several views."""
         target = self._targets[move.target]
         tensor: torch.Tensor = target.tensor
-        flat = tensor if tensor.ndim == 1 else tensor.view(-1)
         n_elements, first = (move.stop - move.start) // target.stored.itemsize, move.offset // target.stored.itemsize
-        return flat if n_elements == flat.shape[0] else flat[first : first + n_elements]
+        if not tensor.is_contiguous():
+            yield from _run_of(tensor, first, n_elements)
+            return
+        flat = tensor if tensor.ndim == 1 else tensor.view(-1)
+        yield flat if n_elements == flat.shape[0] else flat[first : first + n_elements]
 
     def end(self) -> None:
         """Wait for all copies."""
         self._stream.synchronize()
+
+
+def _run_of(tensor: torch.Tensor, first: int, n_elements: int) -> Iterator[torch.Tensor]:
+    """Yield views that are a run of elements in C order: rows, and parts of those where it begins and ends."""
+    if tensor.ndim == 1:
+        yield tensor[first : first + n_elements]
+        return
+    row = tensor[0].numel()
+    while n_elements:
+        at, before = divmod(first, row)
+        if before or n_elements < row:
+            n_taken = min(row - before, n_elements)
+            yield from _run_of(tensor[at], before, n_taken)
+        else:
+            n_taken = n_elements // row * row
+            yield tensor[at : at + n_taken // row]
+        first, n_elements = first + n_taken, n_elements - n_taken
 
 
 def _runs_of(moves: Sequence[Move], targets: Mapping[int, Target]) -> Iterator[list[Move]]:

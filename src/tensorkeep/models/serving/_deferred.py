@@ -13,7 +13,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from tensorkeep.dtypes import BY_NAME
-from tensorkeep.models._fill_parts import PartJob, fill_parts
+from tensorkeep.models.filling import PartJob, fill_parts
 from tensorkeep.tensors import LazyTensor, LazyTensors, Region
 
 _DEFERRED_FROM_NBYTES: Final = 2**18

@@ -32,8 +32,8 @@ from tensorkeep.quantized._record import QuantizedTensor
 from tensorkeep.quantized.families import BY_NAME
 from tensorkeep.tensors import LazyTensor, load_together, parse_index
 from tensorkeep.tensors.indexing import Selection
-from tensorkeep.tensors.lazy import COMPUTED_LENGTH, Computation, computing_device, joined_plan
-from tensorkeep.tensors.readers import Planned, Reader, UnstoredReader, run_of_blocks
+from tensorkeep.tensors.lazy import COMPUTED_LENGTH, Computation, computing_device
+from tensorkeep.tensors.readers import Planned, Reader, UnstoredReader, joined_plan, run_of_blocks
 from tensorkeep.tensors.to_device import Block, gathering_device
 
 _BOX_LENGTH: Final = 2**19

@@ -9,7 +9,6 @@
 - `_together`: several of them read at once.
 - `_sharing`: lazy tensors read together; those stored in the same bytes share memory.
 - `_assembled`: a reader of a tensor in several pieces, in any number of files.
-- `_joined_plan`: the plans of reads from several sources as one. Pure.
 - `_computed`: a reader of a tensor whose values are a function of others.
 - `_name_patterns`: names selected by patterns, changed, and suggested for a misspelt one. Pure.
 - `_renamed_state`: what files say of a state whose tensors are renamed. Pure.
@@ -32,7 +31,6 @@ from tensorkeep.tensors.lazy._computed import Scope, computed_tensor
 from tensorkeep.tensors.lazy._elements import numeric, stored_bytes
 from tensorkeep.tensors.lazy._explain import MemoryUse, explain
 from tensorkeep.tensors.lazy._html import tensors_html
-from tensorkeep.tensors.lazy._joined_plan import joined_plan
 from tensorkeep.tensors.lazy._lazy import LazyTensor
 from tensorkeep.tensors.lazy._mapping import LazyTensors, TensorView
 from tensorkeep.tensors.lazy._name_patterns import (
@@ -69,7 +67,6 @@ __all__ = [
     "computing_device",
     "explain",
     "fill_computed",
-    "joined_plan",
     "load_sharing",
     "load_together",
     "load_with_progress",

@@ -33,9 +33,8 @@ from tensorkeep.tensors.indexing import (
     parse_index,
     run_of,
 )
-from tensorkeep.tensors.lazy._joined_plan import joined_plan
 from tensorkeep.tensors.lazy._lazy import LazyTensor
-from tensorkeep.tensors.readers import RUN_LENGTH, Planned, TensorReader, put_block, run_of_blocks
+from tensorkeep.tensors.readers import RUN_LENGTH, Planned, TensorReader, joined_plan, put_block, run_of_blocks
 from tensorkeep.texts import listed
 from tensorkeep.transport import ByteRange, ByteSource, JoinedSource
 

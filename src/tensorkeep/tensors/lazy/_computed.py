@@ -21,9 +21,8 @@ from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError, RefusedError
 from tensorkeep.parallel import read_ahead
 from tensorkeep.tensors.indexing import Selection, parse_index
-from tensorkeep.tensors.lazy._joined_plan import joined_plan
 from tensorkeep.tensors.lazy._lazy import LazyTensor
-from tensorkeep.tensors.readers import RUN_LENGTH, Planned, Reader, UnstoredReader, take_block
+from tensorkeep.tensors.readers import RUN_LENGTH, Planned, Reader, UnstoredReader, joined_plan, take_block
 
 Array = npt.NDArray[Any]
 

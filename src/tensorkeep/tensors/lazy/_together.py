@@ -9,7 +9,7 @@ from typing import Any, Final
 from tensorkeep.arrays import DeviceMemory
 from tensorkeep.entries import TensorEntry
 from tensorkeep.limits import ARENA_NBYTES
-from tensorkeep.parallel import Progress, ProgressMeter, parallel_for_each
+from tensorkeep.parallel import Progress, ProgressMeter, parallel_for_each, scaled_report
 from tensorkeep.tensors.indexing import parse_index
 from tensorkeep.tensors.lazy._by_device import Computed, compute_all, computed_of
 from tensorkeep.tensors.lazy._lazy import LazyTensor
@@ -64,24 +64,10 @@ def _gathered_together(
     for device, blocks in by_device.values():
         nbytes = sum(block.nbytes for block, _ in blocks.values())
         stored = sum(parts[name][0].entry.nbytes for name in blocks)
-        counted = None if report is None else _scaled(report, stored, nbytes)
+        counted = None if report is None else scaled_report(report, stored, nbytes)
         tensors = load_blocks(device, [block for block, _ in blocks.values()], counted)
         loaded |= {name: tensor[local] for tensor, (name, (_, local)) in zip(tensors, blocks.items(), strict=True)}
     return loaded
-
-
-def _scaled(report: Callable[[int], None], stored: int, made: int) -> Callable[[int], None]:
-    """Return a function that takes bytes of what is made, and reports as large a share of what is stored for it."""
-    done = told = 0
-
-    def scaled(nbytes: int) -> None:
-        nonlocal done, told
-        done += nbytes
-        new = stored * done // made - told
-        told += new
-        report(new)
-
-    return scaled
 
 
 def load_together(tensors: Mapping[str, LazyTensor], meter: ProgressMeter | None = None) -> dict[str, Any]:

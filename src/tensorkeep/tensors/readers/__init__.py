@@ -11,6 +11,7 @@
 - `_random_bits`: random bits for each element, by its position. Pure.
 - `_stochastic`: numbers rounded at random to a narrower dtype.
 - `_read_plan`: what a read would cost.
+- `_joined_plan`: the plans of reads from several sources as one. Pure.
 """
 
 from tensorkeep.tensors.readers._base import (
@@ -29,6 +30,7 @@ from tensorkeep.tensors.readers._cast import CastReader, cast_target
 from tensorkeep.tensors.readers._chunked import ChunkedReader
 from tensorkeep.tensors.readers._contiguous import TensorReader, neighbors
 from tensorkeep.tensors.readers._engines import ENGINES, EngineReader
+from tensorkeep.tensors.readers._joined_plan import joined_plan
 from tensorkeep.tensors.readers._random_bits import key_of
 from tensorkeep.tensors.readers._read_plan import ReadPlan, plan_reads
 from tensorkeep.tensors.readers._stochastic import StochasticReader
@@ -53,6 +55,7 @@ __all__ = [
     "UnstoredReader",
     "cast_target",
     "gathers",
+    "joined_plan",
     "key_of",
     "neighbors",
     "plan_reads",

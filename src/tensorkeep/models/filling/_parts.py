@@ -16,7 +16,9 @@ from tensorkeep.arrays import DeviceMemory, Target, adapter_for, pieces
 from tensorkeep.dtypes import BY_NAME, torch_row
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DtypeError
-from tensorkeep.models._fill import Job, fill, suits_device
+from tensorkeep.models.filling._jobs import Job, suits_device
+from tensorkeep.models.filling._made import block_of
+from tensorkeep.models.filling._whole import fill
 from tensorkeep.tensors import LazyTensor, Region, TensorReader, narrowed, parse_index, rows_of, run_of
 from tensorkeep.tensors.to_device import Block, device_memory_of, fill_blocks
 from tensorkeep.transport import ByteRange, LocalFile
@@ -84,12 +86,16 @@ def _gather_on_devices(jobs: Iterable[PartJob], report: Callable[[int], None]) -
     left: list[PartJob] = []
     loads: dict[torch.device, tuple[DeviceMemory, list[tuple[Target, Block]]]] = {}
     for job in jobs:
-        into, reader = job.into.detach(), job.lazy.reader
+        lazy, into = job.lazy, job.into.detach()
         memory = device_memory_of(adapter_for("torch", into.device))
-        if memory is None or not isinstance(reader, TensorReader) or not suits_device(into, BY_NAME[job.lazy.dtype]):
+        if memory is None or not suits_device(into, BY_NAME[lazy.dtype]):
             left.append(job)
             continue
-        block = reader.block(job.lazy.name, job.lazy.entry, parse_index(job.region.index, job.lazy.shape))
+        selection = parse_index(job.region.index, lazy.shape)
+        if isinstance(lazy.reader, TensorReader):
+            block = lazy.reader.block(lazy.name, lazy.entry, selection)
+        else:
+            block = block_of(lazy.with_framework("torch", into.device), selection)
         loads.setdefault(into.device, (memory, []))[1].append((Target(into, block.dtype), block))
     fill_blocks(list(loads.values()), report)
     return left

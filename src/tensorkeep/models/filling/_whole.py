@@ -1,4 +1,4 @@
-"""Reading a checkpoint's tensors into existing ones, in bounded memory.
+"""Reading whole tensors into existing ones.
 
 Bytes that need no conversion are read straight into the tensor's memory, in large parallel reads. All others pass in
 pieces through a small buffer, and are converted and copied from there.
@@ -20,7 +20,8 @@ from tensorkeep.arrays import DeviceMemory, Target, adapter_for, pieces
 from tensorkeep.dtypes import BY_NAME, DType, torch_row
 from tensorkeep.entries import TensorEntry
 from tensorkeep.limits import READ_NBYTES
-from tensorkeep.tensors import LazyTensor
+from tensorkeep.models.filling._jobs import Job, suits_device
+from tensorkeep.models.filling._made import fill_made
 from tensorkeep.tensors.to_device import (
     Filling,
     Part,
@@ -42,20 +43,6 @@ _PIECE_NBYTES: Final = 2**22
 
 _Item = TypeVar("_Item")
 _Report = Callable[[int], None]
-
-
-class Job(msgspec.Struct, frozen=True, eq=False):
-    """A tensor to fill.
-
-    Attributes:
-        lazy: The saved tensor.
-        into: A tensor with as many elements; packed ones (F4) are counted as in the checkpoint.
-        versioned: Tensors over this memory whose autograd version must increase.
-    """
-
-    lazy: LazyTensor
-    into: torch.Tensor
-    versioned: tuple[torch.Tensor, ...] = ()
 
 
 class _Stored(msgspec.Struct, frozen=True, eq=False):
@@ -88,17 +75,6 @@ class _Stored(msgspec.Struct, frozen=True, eq=False):
         )
 
 
-def suits_device(into: torch.Tensor, dtype: DType) -> bool:
-    """Say whether a device can copy, or convert, bytes of a dtype into a tensor by itself."""
-    return (
-        not dtype.is_packed
-        and adapter_for("torch").has_dtype(dtype)
-        and into.is_contiguous()
-        and not (into.is_conj() or into.is_neg())
-        and sys.byteorder == "little"
-    )
-
-
 class _Piece(msgspec.Struct, frozen=True, eq=False):
     """A part of a tensor that passes through the buffer.
 
@@ -127,7 +103,7 @@ def fill(jobs: Iterable[Job], report: _Report) -> None:
     _fill_directly([each for each in present if each.is_direct], report)
     others = _fill_on_devices([each for each in present if not each.is_direct], report)
     _fill_in_pieces(others, report)
-    for job in (job for job, each in stored if each is None):
+    for job in fill_made([job for job, each in stored if each is None], report):
         _compute(job, report)
 
 

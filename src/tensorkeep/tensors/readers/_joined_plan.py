@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import accumulate
 
-from tensorkeep.tensors.readers import Planned
+from tensorkeep.tensors.readers._base import Planned
 from tensorkeep.transport import ByteRange, JoinedSource
 
 
