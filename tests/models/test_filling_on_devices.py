@@ -47,7 +47,7 @@ def n_copied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 class Model(torch.nn.Module):
-    """Two parameters, the second of which is a view with other strides."""
+    """Parameters, one of them a transposed view."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Numbers that a device computes are bit for bit those of the CPU: the device is the CPU, by another name."""
+"""Devices compute the same bits as the CPU; here, the device is the CPU by another name."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Arithmetic(Protocol):
     def view(self, array: Any, dtype: str) -> Any:
         """Return the memory of an array, lowest byte first, as another of NumPy's dtypes.
 
-        The last dimension, of which there must be one, is counted in elements of that dtype.
+        There must be a last dimension; it is counted in elements of that dtype.
         """
 
     def constant(self, table: Table) -> Any:

@@ -160,7 +160,7 @@ class TorchCopies:
             torch._foreach_copy_(into, [part if to.ndim == 1 else part.view(to.shape) for to, part in parts])
 
     def _elements(self, move: Move) -> Iterator[torch.Tensor]:
-        """Yield the elements to which a move goes, in one dimension; those of a strided tensor in several views."""
+        """Yield the elements to which a move goes, in one dimension; a strided tensor has several views."""
         target = self._targets[move.target]
         tensor: torch.Tensor = target.tensor
         n_elements, first = (move.stop - move.start) // target.stored.itemsize, move.offset // target.stored.itemsize
