@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias, TypeGuard
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 
 from tensorkeep.arrays._base import DenseArrays
 
-Table: TypeAlias = npt.NDArray[Any]
-"""An array of NumPy that a module keeps, so that a device needs it only once."""
+if TYPE_CHECKING:
+    import numpy as np
+
+    Table: TypeAlias = np.ndarray[Any, Any]
+    """An array of NumPy that a module keeps, so that a device needs it only once."""
 
 
 class Arithmetic(Protocol):
@@ -38,7 +38,7 @@ class Arithmetic(Protocol):
     def look_up(self, table: Table, places: Any) -> Any:
         """Return the elements, or rows, of a table at places of any dtype of whole numbers."""
 
-    def pairs(self, table: npt.NDArray[np.float32], packed: Any, *, is_high_first: bool = False) -> Any:
+    def pairs(self, table: Table, packed: Any, *, is_high_first: bool = False) -> Any:
         """Return two elements of a table of 16 for each byte, side by side along the last dimension."""
 
     def apart(self, packed: Any, bits: int) -> Any:

@@ -7,13 +7,15 @@ multiplication and addition.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-from tensorkeep.arrays._arithmetic import Table
 from tensorkeep.arrays.torch._device_memory import STREAMS
+
+Table: TypeAlias = npt.NDArray[Any]
 
 _SHIFTS: Final = {bits: np.arange(0, 8, bits, dtype=np.uint8) for bits in range(1, 8)}
 _PLACES: Final = {bits: np.arange(bits, dtype=np.uint8) for bits in range(1, 8)}
