@@ -24,7 +24,7 @@ from tests.support.source import (
 
 LAYERS = (
     *("limits", "paths", "texts", "markup", "sarif", "errors", "dtypes"),
-    *("on_demand", "buffers", "parallel", "executors", "digests", "entries", "collector"),
+    *("on_demand", "buffers", "parallel", "executors", "digests", "entries", "collector", "locks"),
     *(
         "transport",
         "formats",

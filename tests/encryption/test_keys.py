@@ -94,6 +94,12 @@ def test_a_key_in_the_place_of_where_it_is_is_not_shown(form: str) -> None:
         assert form not in str(raised.value)
 
 
+def test_the_bytes_of_a_key_are_not_shown_as_a_path(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="`Key`") as caught:
+        tensorkeep.save_checkpoint({"a": np.ones(1)}, tmp_path / "new", encrypt=SECRET)
+    assert not seen_in(str(caught.value))
+
+
 @pytest.mark.parametrize("fails", ["AESGCM", "HKDF"])
 def test_errors_in_the_midst_of_a_cipher_show_no_key(
     tmp_path: Path, fails: str, monkeypatch: pytest.MonkeyPatch

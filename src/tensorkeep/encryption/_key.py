@@ -60,9 +60,12 @@ class Key:
             path: A file with 64 hexadecimal digits, 32 bytes in base64, or 32 bytes.
 
         Raises:
+            TypeError: If bytes are given: `Key(secret)` makes a key of them.
             UnsupportedError: If the file holds something else.
             TransportError: If it cannot be read.
         """
+        if isinstance(path, bytes | bytearray):  # a message about a path would show it
+            raise TypeError("a key must be a `Key` or the path of a file; `Key(secret)` makes one of 32 bytes")
         path = local_path(path, hint=_LOCAL)
         if not os.path.exists(path):
             _refuse_key_itself(path, "the path of a file with a key")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterable
 from operator import index
 from typing import Any, Final, Literal, TypeAlias, get_args
@@ -13,6 +12,7 @@ import numpy.typing as npt
 
 from tensorkeep.errors import RefusedError, TensorNotFoundError, UnsupportedError
 from tensorkeep.limits import PACK_NBYTES
+from tensorkeep.locks import ReadLock
 from tensorkeep.tensors import LazyTensor, LazyTensors, Region, Selector, TensorView, chosen_names, computed_tensor
 from tensorkeep.tensors.lazy import selectors_of
 from tensorkeep.texts import listed
@@ -136,7 +136,7 @@ class _MeanRow:
 
     def __init__(self, lazy: LazyTensor) -> None:
         self._lazy = lazy
-        self._lock = threading.Lock()
+        self._lock = ReadLock()
         self._row: npt.NDArray[Any] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -7,7 +7,6 @@ A read that reaches the end checks the CRC-32.
 
 from __future__ import annotations
 
-import threading
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NoReturn
@@ -16,6 +15,7 @@ from tensorkeep.buffers import Buffer
 from tensorkeep.errors import ArchiveError, LimitError
 from tensorkeep.formats.archives._zip import Member
 from tensorkeep.limits import MAX_DEFLATE_RATIO
+from tensorkeep.locks import ReadLock
 from tensorkeep.transport import ByteRange, ByteSource
 
 _STORED_NBYTES: Final = 2**16
@@ -52,7 +52,7 @@ class InflatedSource:
         self.nbytes = self.gap_nbytes = member.nbytes  # bytes between two reads are inflated in any case
         self._source = source
         self._member = member
-        self._lock = threading.Lock()
+        self._lock = ReadLock()
         self._stream: _Stream | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:

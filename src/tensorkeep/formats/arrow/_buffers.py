@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal
 
@@ -11,6 +10,7 @@ from tensorkeep.errors import FormatError
 from tensorkeep.formats._zstd import unpack_zstd
 from tensorkeep.formats.arrow._lz4 import decode_lz4
 from tensorkeep.limits import PIECE_NBYTES
+from tensorkeep.locks import ReadLock
 from tensorkeep.transport import ByteRange, ByteSource
 
 Codec = Literal["lz4", "zstd"]
@@ -36,7 +36,7 @@ class CompressedSource:
         self._source = source
         self._span = span
         self._codec: Codec = codec
-        self._lock = threading.Lock()
+        self._lock = ReadLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CompressedSource, (self._source, self._span, self._codec, self.nbytes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ from tensorkeep.formats.hdf5._tree import ROOT, Tree, read_tree
 from tensorkeep.formats.hdf5._unknown import UnknownObject
 from tensorkeep.formats.hdf5.structures import Blocks, Dialect, ObjectHeader, find_superblock, parse_superblock
 from tensorkeep.limits import MAX_HEADER_NBYTES
+from tensorkeep.locks import ReadLock
 from tensorkeep.transport import ByteSource
 
 SUFFIXES: Final = (".h5", ".hdf5", ".hdf")
@@ -86,7 +86,7 @@ class Attributes(Mapping[str, Mapping[str, Any]]):
         self._dialect = dialect
         self._headers: dict[str, ObjectHeader] = tree.groups | tree.datasets
         self._found: dict[str, dict[str, Any]] | None = None
-        self._lock = threading.Lock()
+        self._lock = ReadLock()
 
     def _read(self) -> dict[str, dict[str, Any]]:
         with self._lock:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from math import prod
@@ -18,6 +17,7 @@ from tensorkeep.formats.zarr._array import ArrayLayout
 from tensorkeep.formats.zarr._coding import Shard
 from tensorkeep.formats.zarr._shard import chunk_in, index_span, parse_index
 from tensorkeep.limits import MAX_EXPANDED_NBYTES, MAX_INFLATION
+from tensorkeep.locks import ReadLock
 from tensorkeep.transport import ByteRange, ByteSource
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class _Places(Mapping[tuple[int, ...], StoredChunk]):
         self._extents = tuple(-(-extent // step) for extent, step in zip(layout.shape, layout.chunk, strict=True))
         self._per_shard = tuple(whole // step for whole, step in zip(outer, layout.chunk, strict=True))
         self._indexes: dict[str, NDArray[Any]] = {}
-        self._lock = threading.Lock()
+        self._lock = ReadLock()
         n_values = prod(-(-extent // step) for extent, step in zip(layout.shape, outer, strict=True))
         if is_complete and n_values > store.n_keys:
             raise self._missing(f"{n_values:,} chunks")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -10,6 +9,7 @@ from typing import Final
 from tensorkeep.buffers import Buffer
 from tensorkeep.errors import FormatError, IntegrityError, TransportError
 from tensorkeep.limits import GAP_NBYTES, PIECE_NBYTES
+from tensorkeep.locks import ReadLock
 from tensorkeep.parallel import parallel_for_each
 from tensorkeep.transport import Backend, ByteRange, ByteSource, MemorySource, is_remote, join, open_source
 
@@ -34,7 +34,7 @@ class ValueFiles:
         self._names = [""]
         self._opened: dict[int, ByteSource] = {}
         self._is_closed = False
-        self._lock = threading.Lock()
+        self._lock = ReadLock()
 
     @property
     def gap_nbytes(self) -> int:

@@ -7,7 +7,6 @@ loads see each other's writes, or are read into memory of their own.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -21,6 +20,7 @@ from tensorkeep.collector import PausedCollector
 from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.limits import ARENA_NBYTES, MAPPED_FROM_NBYTES
+from tensorkeep.locks import ReadLock
 from tensorkeep.tensors.indexing import Selection, c_strides, parse_index
 from tensorkeep.tensors.readers._base import RUN_LENGTH, Planned, StoredTensor
 from tensorkeep.tensors.readers._blocks import put_block, read_block, spans_of_block, take_block
@@ -69,7 +69,7 @@ class TensorReader:
         self.device = device
         self._adapter: DenseArrays | None = None
         self._whole: tuple[Buffer, int] | None = None
-        self._lock = threading.Lock()
+        self._lock = ReadLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         checked = self.source if self.is_checked else None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-import threading
 from collections.abc import Iterable, Iterator
 from typing import IO
 
 from tensorkeep.buffers import Buffer
 from tensorkeep.errors import SourceChangedError, UnsupportedError, as_transport_error
 from tensorkeep.limits import GAP_NBYTES, READ_NBYTES
+from tensorkeep.locks import ReadLock
 from tensorkeep.transport.sources._base import ByteRange
 
 
@@ -21,7 +21,7 @@ class StreamSource:
     def __init__(self, stream: IO[bytes]) -> None:
         self.name = str(getattr(stream, "name", f"<{type(stream).__name__}>"))
         self._stream = stream
-        self._lock = threading.Lock()
+        self._lock = ReadLock()
         try:
             self.nbytes = stream.seek(0, io.SEEK_END)
             reads_bytes = isinstance(stream.read(0), bytes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from itertools import pairwise
 from math import prod
@@ -17,6 +16,7 @@ from tensorkeep.formats.hdf5._layout import Chunked
 from tensorkeep.formats.hdf5.chunks._filters import FLETCHER, Filter, min_stored_nbytes, unfilter
 from tensorkeep.formats.hdf5.chunks._index import Grid, read_index
 from tensorkeep.formats.hdf5.structures import CHECKSUM_NBYTES, FLETCHER32, Blocks, Dialect
+from tensorkeep.locks import ReadLock
 from tensorkeep.transport import ByteRange, ByteSource
 
 
@@ -62,7 +62,7 @@ class Hdf5Chunks:
         self.fill_shape = dataset.element
         self._nbytes = prod(extents) * dataset.itemsize
         self._stored: Mapping[tuple[int, ...], StoredChunk] | None = None
-        self._lock = threading.Lock()
+        self._lock = ReadLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Hdf5Chunks, (self.source, self._dataset)
