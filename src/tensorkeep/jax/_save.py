@@ -11,6 +11,7 @@ import jax
 
 from tensorkeep.checkpoint import SaveHandle, SaveOptions, save_checkpoint
 from tensorkeep.checkpoint import save_async as save_state_async
+from tensorkeep.encryption import Encryption, KeyLike
 from tensorkeep.jax.meshes import ALIGNMENT_NBYTES, TIMEOUT_S, save_together, save_together_async, spans_processes
 from tensorkeep.jax.trees import capture
 from tensorkeep.layout import parse_size
@@ -32,6 +33,7 @@ def save(
     align: int = ALIGNMENT_NBYTES,
     order: Sequence[str] | None = None,
     timeout_s: float = TIMEOUT_S,
+    encrypt: KeyLike | Encryption | None = None,
 ) -> None:
     """Save a pytree, complete or not at all; every reader of safetensors finds its arrays by name.
 
@@ -59,6 +61,7 @@ def save(
             shares the memory of a mapped file.
         order: Names or shell patterns whose tensors come first in each file, in this order; see `tensorkeep.save`.
         timeout_s: Seconds without a sign of life from any process after which a joint save fails.
+        encrypt: The key to encrypt with, the path of a file with it, or an `Encryption`; the same in all processes.
 
     Raises:
         StateError: If a leaf is not data, such as a function or an object of some class; the message has its path.
@@ -77,11 +80,21 @@ def save(
     state = capture(tree)
     target = check_target(path)
     if _spans_processes(state):
-        options = _options(max_shard_size, metadata=metadata, durable=durable, align=align, order=order)
+        options = _options(
+            max_shard_size, metadata=metadata, durable=durable, align=align, order=order, encrypt=encrypt
+        )
         save_together(partial(prepare, state, ties=ties), path, options, timeout_s=timeout_s)
     elif target.endswith(".safetensors") and not os.path.isdir(target):
         save_file(
-            state, path, metadata=metadata, ties=ties, durable=durable, progress=progress, align=align, order=order
+            state,
+            path,
+            metadata=metadata,
+            ties=ties,
+            durable=durable,
+            progress=progress,
+            align=align,
+            order=order,
+            encrypt=encrypt,
         )
     else:
         save_checkpoint(
@@ -94,6 +107,7 @@ def save(
             progress=progress,
             align=align,
             order=order,
+            encrypt=encrypt,
         )
 
 
@@ -109,6 +123,7 @@ def save_async(
     order: Sequence[str] | None = None,
     max_waiting: int = 0,
     timeout_s: float = TIMEOUT_S,
+    encrypt: KeyLike | Encryption | None = None,
 ) -> SaveHandle:
     """Save a pytree while training continues: its arrays are copied first, and may then be donated.
 
@@ -125,6 +140,7 @@ def save_async(
         order: Names or shell patterns whose tensors come first in each file; see `save`.
         max_waiting: How many saves may wait, each with its own copy, while another is written.
         timeout_s: Seconds without a sign of life from any process after which a joint save fails.
+        encrypt: The key to encrypt with, the path of a file with it, or an `Encryption`; the same in all processes.
 
     Returns:
         A handle that says when the save is done and whether it failed; see `tensorkeep.save_async`.
@@ -140,7 +156,7 @@ def save_async(
     """
     state = capture(tree)
     if _spans_processes(state):
-        options = _options(_SHARD_SIZE, metadata=metadata, durable=durable, align=align, order=order)
+        options = _options(_SHARD_SIZE, metadata=metadata, durable=durable, align=align, order=order, encrypt=encrypt)
         return save_together_async(
             partial(prepare, state, ties=ties), path, options, max_waiting=max_waiting, timeout_s=timeout_s
         )
@@ -154,11 +170,13 @@ def save_async(
         progress=progress,
         align=align,
         order=order,
+        encrypt=encrypt,
     )
 
 
-def _options(max_shard_size: int | str, **options: Any) -> SaveOptions:
-    return SaveOptions(max_shard_nbytes=parse_size(max_shard_size), **options)
+def _options(max_shard_size: int | str, encrypt: KeyLike | Encryption | None, **options: Any) -> SaveOptions:
+    encryption = Encryption.of(encrypt)
+    return SaveOptions(max_shard_nbytes=parse_size(max_shard_size), encryption=encryption, **options)
 
 
 def _spans_processes(state: Any) -> bool:

@@ -214,7 +214,11 @@ class CheckpointStore(store.CheckpointStore):
 
     def _options(self) -> SaveOptions:
         """Return the options that every process needs; the first one's writer makes its own."""
-        return SaveOptions(max_shard_nbytes=self._writer.max_shard_nbytes, durable=self._writer.durable)
+        return SaveOptions(
+            max_shard_nbytes=self._writer.max_shard_nbytes,
+            durable=self._writer.durable,
+            encryption=self._writer.encryption,
+        )
 
 
 def _number_of(opened: SavedDirectory) -> int:

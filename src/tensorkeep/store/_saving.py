@@ -12,7 +12,7 @@ import msgspec
 from tensorkeep.arrays import TensorToWrite
 from tensorkeep.checkpoint import SaveOptions, write_checkpoint
 from tensorkeep.encryption import Encryption
-from tensorkeep.errors import SourceMissingError, TensorkeepError, UnsupportedError
+from tensorkeep.errors import SourceMissingError, TensorkeepError
 from tensorkeep.formats.safetensors import Arrangement
 from tensorkeep.kinds import OpenOptions
 from tensorkeep.kinds.safetensors import Checkpoint, SavedDirectory
@@ -59,8 +59,6 @@ class StepWriter(msgspec.Struct, frozen=True):
         self, prepared: Prepared, record: StepRecord, options: Mapping[str, Any], write: Write = write_checkpoint
     ) -> None:
         """Save a step, completely or not at all, by a function; then remove steps that no rule keeps."""
-        if self.encryption is not None and write is not write_checkpoint:
-            raise UnsupportedError("several processes cannot encrypt a step together", expected="no `encrypt`")
         self.place.prepare(durable=self.durable)
         before = self.steps.survey()
         if self.place.sweep(before):

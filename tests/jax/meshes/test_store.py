@@ -29,6 +29,19 @@ def test_steps_of_two_processes_are_kept_and_restored(two: JaxProcesses, tmp_pat
         assert aligned == [0] * len(aligned)
 
 
+def test_two_processes_encrypt_steps_together(two: JaxProcesses, tmp_path: Path) -> None:
+    key = str(tmp_path / "aes.key")
+    tensorkeep.encryption.new_key(key)
+    assert two.run(mesh_saves.save_steps, tmp_path / "run", (2, 2), False, key) == [[1, 2, 3]] * 2
+
+    assert two.run(mesh_saves.restore_steps, tmp_path / "run", (4, 1), key) == [[3, 1, 2]] * 2
+    step = tmp_path / "run" / "step-00000003"
+    assert tensorkeep.verify(step).is_whole
+    assert tensorkeep.verify(step, key=key).is_whole
+    with tensorkeep.open(step) as opened, pytest.raises(tensorkeep.errors.EncryptedError):
+        opened.require_names()
+
+
 def test_steps_of_two_processes_in_a_bucket(two: JaxProcesses) -> None:
     with Bucket.served() as bucket:
         root = bucket.at("run")

@@ -9,6 +9,7 @@ import msgspec
 
 from tensorkeep.checkpoint.ranks._rank_plan import RankedTensors
 from tensorkeep.checkpoint.saving import Place, Reservation, UploadSpec
+from tensorkeep.formats.safetensors import Arrangement
 from tensorkeep.layout import piece_name
 from tensorkeep.tensors import Region
 from tensorkeep.transport import Reserved
@@ -65,13 +66,35 @@ class UploadAssignment(msgspec.Struct, frozen=True, tag="upload"):
         spec: How they are sent.
         files: Name of a file in the plan to the pieces in it, each with its place in the rank's list of parts. The
             first rank adds the tensors that came with values that are not tensors.
+        key: Id of the key that all ranks must have; None if nothing is encrypted.
     """
 
     spec: UploadSpec
     files: dict[str, dict[str, int]]
+    key: str | None = None
 
 
-Assignment = FillAssignment | UploadAssignment
+class EncryptAssignment(msgspec.Struct, frozen=True, tag="encrypt"):
+    """Encrypted files that one rank writes alone, in a directory that all see.
+
+    Attributes:
+        files: Name of a file to the pieces in it, as in an upload.
+        reserved: Name of each of these files to the file that is made for it.
+        index_file: Name of the index.
+        metadata: Free text for the header of each file.
+        arrangement: Where tensors go in a file.
+        key: Id of the key that all ranks must have.
+    """
+
+    files: dict[str, dict[str, int]]
+    reserved: dict[str, Reserved]
+    index_file: str
+    metadata: Mapping[str, str] | None
+    arrangement: Arrangement
+    key: str
+
+
+Assignment = FillAssignment | UploadAssignment | EncryptAssignment
 
 
 def assign_tensors(ranked: RankedTensors, names: Mapping[str, str], reserved: Reservation) -> list[FillAssignment]:

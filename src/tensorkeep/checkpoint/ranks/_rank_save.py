@@ -1,7 +1,8 @@
 """One save as one rank takes part in it.
 
 1. The first rank plans all files, opens the destination and assigns each rank its share.
-2. Every rank stages its share: it fills its places in files that all ranks see, or sends files of its own to a store.
+2. Every rank stages its share: it fills its places in files that all ranks see, encrypts files of its own, or sends
+   them to a store.
 3. The first rank collects what the ranks report and commits. If any rank fails, it abandons.
 """
 
@@ -14,6 +15,7 @@ import msgspec
 from tensorkeep.arrays import TensorToWrite
 from tensorkeep.checkpoint.ranks._assignments import (
     Assignment,
+    EncryptAssignment,
     FillAssignment,
     UploadAssignment,
     assign_files,
@@ -21,6 +23,7 @@ from tensorkeep.checkpoint.ranks._assignments import (
     assign_tensors,
     pieces_by_rank,
 )
+from tensorkeep.checkpoint.ranks._encrypt_files import encrypt_files, refuse_other_key
 from tensorkeep.checkpoint.ranks._parts import Part, part_to_write
 from tensorkeep.checkpoint.ranks._rank_plan import RankedTensors
 from tensorkeep.checkpoint.ranks._rendezvous import Rendezvous
@@ -29,6 +32,7 @@ from tensorkeep.checkpoint.saving import (
     Destination,
     DirectoryDestination,
     SaveOptions,
+    SavePlan,
     StoreDestination,
     plan_pieces,
     plan_whole,
@@ -44,7 +48,7 @@ class RankSave:
 
     def __init__(self, path: str, layout: str | None, options: SaveOptions) -> None:
         self._path = path
-        self._is_per_rank = layout == "per_rank" or is_remote(path)
+        self._is_per_rank = layout == "per_rank" or is_remote(path) or options.encryption is not None
         self._options = options
         self._destination: Destination | None = None
         self._own_files: Mapping[str, Mapping[str, TensorToWrite]] = {}
@@ -57,16 +61,22 @@ class RankSave:
             plan = plan_pieces(prepared, pieces_by_rank(ranked, names, prepared.to_write), self._options)
         else:
             plan = plan_whole(prepared, self._options)
-        assignments: list[UploadAssignment] | list[FillAssignment]
+        assignments: Sequence[Assignment]
+        encryption = self._options.encryption
+        key = None if encryption is None else encryption.key.id
         if is_remote(self._path):
             self._destination = store = StoreDestination(RemotePath.of(self._path), plan, self._options)
             store.open()
             self._own_files = plan.files
             shares = assign_files(ranked, names, plan.files)
-            assignments = [UploadAssignment(store.upload_spec.for_files(files), files) for files in shares]
+            assignments = [UploadAssignment(store.upload_spec.for_files(files), files, key) for files in shares]
         else:
             self._destination = directory = DirectoryDestination(self._path, plan, self._options)
             directory.open()
+            if key is not None:
+                self._own_files = plan.files
+                assignments = self._to_encrypt(directory, plan, assign_files(ranked, names, plan.files), key)
+                return [msgspec.msgpack.encode(assignment) for assignment in assignments]
             reservation = directory.reserve()
             own = {name: tensor for name, tensor in prepared.to_write.items() if name not in names.values()}
             self._own_digests = write_own(reservation, own, durable=self._options.durable, beat=directory.refresh)
@@ -74,9 +84,29 @@ class RankSave:
             assignments = assign(ranked, names, reservation)
         return [msgspec.msgpack.encode(assignment) for assignment in assignments]
 
+    def _to_encrypt(
+        self, directory: DirectoryDestination, plan: SavePlan, shares: list[dict[str, dict[str, int]]], key: str
+    ) -> list[EncryptAssignment]:
+        """Make the files that ranks encrypt, and assign each rank its own."""
+        reserved = dict(zip(plan.files, directory.reserve().files, strict=True))
+        return [
+            EncryptAssignment(
+                files,
+                {file: reserved[file] for file in files},
+                plan.index_file or "",
+                plan.metadata,
+                self._options.arrangement,
+                key,
+            )
+            for files in shares
+        ]
+
     def stage(self, parts: Sequence[Part], assignment: bytes, ranks: Rendezvous) -> dict[str, bytes]:
         """Write the share of this rank, wait until all ranks have, and return what the first rank collects."""
         assigned = msgspec.msgpack.decode(assignment, type=Assignment)
+        refuse_other_key(None if isinstance(assigned, FillAssignment) else assigned.key, self._options.encryption)
+        if isinstance(assigned, EncryptAssignment):
+            return self._encrypt(parts, assigned, ranks)
         if isinstance(assigned, UploadAssignment):
             return self._upload(parts, assigned, ranks)
         return self._fill(parts, assigned, ranks)
@@ -93,6 +123,18 @@ class RankSave:
         ranks.barrier("digested", self._refresh)
         return digests
 
+    def _encrypt(self, parts: Sequence[Part], assigned: EncryptAssignment, ranks: Rendezvous) -> dict[str, bytes]:
+        def beat() -> None:
+            ranks.beat()
+            self._refresh()
+
+        encryption, durable = self._options.encryption, self._options.durable
+        if encryption is None:
+            return {}
+        heads = encrypt_files(parts, assigned, self._own_files, encryption, durable=durable, beat=beat)
+        ranks.barrier("encrypted", self._refresh)
+        return heads
+
     def _refresh(self) -> None:
         if self._destination is not None:
             self._destination.refresh()
@@ -103,7 +145,9 @@ class RankSave:
             self._sent.append(assigned.spec.name_of(file))  # before it is sent: a failed upload may have arrived
             of_rank = {name: part_to_write(parts[item], ranks.beat) for name, item in items.items()}
             to_write = {**self._own_files.get(file, {}), **of_rank}
-            result = assigned.spec.upload(RemotePath.of(self._path), file, to_write, lambda _: ranks.beat())
+            result = assigned.spec.upload(
+                RemotePath.of(self._path), file, to_write, lambda _: ranks.beat(), self._options.encryption
+            )
             uploaded[file] = msgspec.msgpack.encode(result)
         ranks.barrier("sent")
         return uploaded

@@ -29,7 +29,7 @@ from tensorkeep.errors import SourceMissingError, as_transport_error
 from tensorkeep.kinds.safetensors import StrayShardWarning, open_file, strays_beside
 from tensorkeep.layout import ShardRecord, blocks_name
 from tensorkeep.parallel import ProgressMeter, parallel_map
-from tensorkeep.tensors import BlockStream, Sealing, sealed_head, write_file
+from tensorkeep.tensors import BlockStream, Sealing, encrypted_nbytes, sealed_head, write_file
 from tensorkeep.texts import listed
 from tensorkeep.transport import PartialFile, Reserved, Transaction, open_source, sync_directory, transaction
 
@@ -159,8 +159,11 @@ class DirectoryDestination:
         places: dict[str, Place] = {}
         for number, file in enumerate(self._plan.files):
             head, entries = self._head(file, None)
-            places |= {name: Place(number, len(head) + entry.data_offsets[0]) for name, entry in entries.items()}
             nbytes = len(head) + sum(entry.nbytes for entry in entries.values())
+            if self._options.encryption is None:
+                places |= {name: Place(number, len(head) + entry.data_offsets[0]) for name, entry in entries.items()}
+            else:  # it is written in one go
+                nbytes = encrypted_nbytes(head, nbytes, self._sealing(file))
             files.append(self._transaction.reserve(file, nbytes))
         return Reservation(tuple(files), places)
 
@@ -180,8 +183,10 @@ class DirectoryDestination:
         self._transaction.refresh()
 
     def collect(self, results: Mapping[str, bytes]) -> None:
-        """Complete reserved files that are filled: name of a tensor, or of a piece of one, to its digest."""
-        heads = {file: self._head(file, results)[0] for file in self._plan.files}
+        """Complete reserved files, by the digests of tensors and pieces of them; encrypted ones by their headers."""
+        heads: Mapping[str, bytes] = {file: results[file] for file in self._plan.files if file in results}
+        if self._options.encryption is None:
+            heads = {file: self._head(file, results)[0] for file in self._plan.files}
         for file, head in heads.items():
             self._transaction.admit(file, head)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
@@ -23,6 +23,7 @@ from torch.futures import Future
 
 from tensorkeep.checkpoint import open_checkpoint
 from tensorkeep.dtypes import BY_NAME
+from tensorkeep.encryption import KeyLike
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.kinds import LoadOptions, Opened
 from tensorkeep.models import PartJob, check_castable, fill_parts
@@ -47,6 +48,7 @@ class TensorkeepReader(StorageReader):
         variant: Such as `"fp16"`, where a directory has `model.fp16.safetensors` or its shards.
         backend: How local files are read: `"mmap"`, `"pread"`, or `"auto"`.
         check: Whether to check headers against the digests that were saved.
+        key: The key of an encrypted checkpoint; see `tensorkeep.open`.
 
     Raises:
         TypeError: If `path` is not path-like.
@@ -59,9 +61,10 @@ class TensorkeepReader(StorageReader):
         variant: str | None = None,
         backend: Backend = "auto",
         check: bool = True,
+        key: KeyLike | Sequence[KeyLike] | None = None,
     ) -> None:
         self._path = os.fsdecode(path)
-        self._options: dict[str, Any] = {"variant": variant, "backend": backend, "check": check}
+        self._options: dict[str, Any] = {"variant": variant, "backend": backend, "check": check, "key": key}
         self._opened: Opened | None = None
         self._tensors: dict[str, LazyTensor] = {}
         self._paths: dict[str, _Path] = {}
@@ -112,6 +115,7 @@ class TensorkeepReader(StorageReader):
         """
         self._close()
         self._opened = opened = open_checkpoint(self._path, framework="torch", **self._options)
+        opened.require_names()
         entries: dict[str, STORAGE_TYPES] = {}
         for path, value in _leaves(opened):
             name = ".".join(map(str, path))

@@ -16,6 +16,7 @@ from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
 from tensorkeep.checkpoint import RankSave, Rendezvous, SaveOptions, refuse_file_name
+from tensorkeep.encryption import Encryption, KeyLike
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.integrations.distributed import _active_saves
 from tensorkeep.integrations.distributed._global_plan import GlobalPlan, merge_plans, tree_of
@@ -61,6 +62,8 @@ class TensorkeepWriter(StorageWriter):
         durable: Whether to wait until everything is on the disk (fsync).
         timeout_s: Seconds without a sign of life from any rank after which the save fails; None for the timeout of
             the process group.
+        encrypt: The key to encrypt with, the path of a file with it, or an `Encryption`, the same on all ranks. Each
+            rank then writes files of its own, as with `"per_rank"`.
 
     Raises:
         TypeError: If `path` is not path-like.
@@ -79,11 +82,16 @@ class TensorkeepWriter(StorageWriter):
         sha256: bool = False,
         durable: bool = True,
         timeout_s: float | None = None,
+        encrypt: KeyLike | Encryption | None = None,
     ) -> None:
         index_name(base_name, variant)
         if layout not in {None, *get_args(Layout)}:
             raise UnsupportedError(
                 f"layout {layout!r} is invalid", expected="one of " + ", ".join(get_args(Layout)), found=repr(layout)
+            )
+        if encrypt is not None and layout == "in_place":
+            raise UnsupportedError(
+                "several ranks cannot encrypt one file", expected='layout="per_rank"', found='layout="in_place"'
             )
         self._layout = layout
         self._options = SaveOptions(
@@ -93,6 +101,7 @@ class TensorkeepWriter(StorageWriter):
             metadata=None if metadata is None else dict(metadata),
             sha256=sha256,
             durable=durable,
+            encryption=Encryption.of(encrypt),
         )
         self._path = _checked(path, layout)
         self._timeout_s = timeout_s

@@ -15,6 +15,7 @@ from tensorkeep.tensors.writing._digest_stream import Digesting
 from tensorkeep.tensors.writing._file_body import (
     FileBody,
     Sealing,
+    encrypted_nbytes,
     file_body,
     metadata_with_format,
     refuse_other_bytes,
@@ -38,6 +39,7 @@ __all__ = [
     "Ties",
     "check_target",
     "check_ties",
+    "encrypted_nbytes",
     "file_body",
     "metadata_with_format",
     "near_others",

@@ -70,6 +70,32 @@ class Sealing(msgspec.Struct, frozen=True):
         return EncryptingSink(sink, self.encryption, encrypted_name(self.file), self.index), Sealing(self.index)
 
 
+def encrypted_nbytes(head: bytes, nbytes: int, sealing: Sealing) -> int:
+    """Return the size of the encrypted form of a plain file with a header and a size."""
+    if (over := sealing.over(_Nowhere())) is None:
+        return nbytes
+    sink, _ = over
+    sink.preallocate(nbytes)
+    sink.write([head])
+    return sink.nbytes
+
+
+class _Nowhere:
+    """A `ByteSink` that drops everything."""
+
+    def preallocate(self, nbytes: int) -> None:
+        """Do nothing."""
+
+    def write(self, buffers: Iterable[Buffer]) -> None:
+        """Do nothing."""
+
+    def rewrite(self, offset: int, data: Buffer) -> None:
+        """Do nothing."""
+
+    def copy_from(self, source: ByteSource, span: ByteRange) -> None:
+        """Do nothing."""
+
+
 def metadata_with_format(metadata: Mapping[str, str] | None) -> Mapping[str, str]:
     """Return the metadata of a file that will have digests or a state."""
     return {_FORMAT_KEY: _FORMAT, **(metadata_to_write(metadata) or {})}

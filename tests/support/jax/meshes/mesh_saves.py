@@ -270,10 +270,10 @@ def save_and_load_in_bucket(url: str, settings: dict[str, str], shape: tuple[int
     return load_tree(url, shape[::-1], number + 1)
 
 
-def save_steps(path: Any, shape: tuple[int, int], in_background: bool) -> list[int]:
+def save_steps(path: Any, shape: tuple[int, int], in_background: bool, key: str | None = None) -> list[int]:
     """Save four steps, of which the second is the best; return those that are kept."""
     mesh = mesh_of(*shape)
-    store = tensorkeep.jax.CheckpointStore(path, keep_last=2, keep_best=1, monitor="loss", durable=False)
+    store = tensorkeep.jax.CheckpointStore(path, keep_last=2, keep_best=1, monitor="loss", durable=False, encrypt=key)
     for step, loss in enumerate([3.0, 1.0, 2.0, 4.0]):
         if in_background:
             store.save_async(step, train_state(mesh, step), {"loss": loss}, metadata={"by": "test"}).result(60)
@@ -282,10 +282,10 @@ def save_steps(path: Any, shape: tuple[int, int], in_background: bool) -> list[i
     return store.steps()
 
 
-def restore_steps(path: Any, shape: tuple[int, int]) -> list[int]:
+def restore_steps(path: Any, shape: tuple[int, int], key: str | None = None) -> list[int]:
     """Restore the last, the best and another step onto a mesh; return the epochs that they say."""
     mesh = mesh_of(*shape)
-    store = tensorkeep.jax.CheckpointStore(path)
+    store = tensorkeep.jax.CheckpointStore(path, encrypt=key)
     epochs = []
     for step in ("latest", "best", 2):
         with warnings.catch_warnings(action="ignore"):
