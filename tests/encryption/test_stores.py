@@ -95,9 +95,12 @@ def test_a_patched_step_is_not_loaded_with_a_key(tmp_path: Path) -> None:
         tensorkeep.CheckpointStore(tmp_path, encrypt=KEY, deltas=True)
 
 
-def test_processes_that_save_together_encrypt_nothing_in_silence(tmp_path: Path) -> None:
+def test_processes_that_save_together_are_told_to_encrypt(tmp_path: Path) -> None:
     store = tensorkeep.CheckpointStore(tmp_path, encrypt=KEY)
     record = tensorkeep.store.StepRecord(1, {}, "2026-11-24T00:00:00.000000+00:00")
+    told: list[tensorkeep.Encryption] = []
 
-    with pytest.raises(UnsupportedError, match="several processes"):
-        store._writer.write(tensorkeep.tensors.prepare(states(1)), record, {}, lambda *_: None)
+    store._writer.write(
+        tensorkeep.tensors.prepare(states(1)), record, {}, lambda _, __, options: told.append(options.encryption)
+    )
+    assert [encryption.key for encryption in told] == [KEY]
