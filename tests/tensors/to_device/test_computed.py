@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -14,6 +15,7 @@ import torch
 import tensorkeep
 from tensorkeep.arrays.torch import _device_memory
 from tensorkeep.errors import IntegrityError, LimitError
+from tensorkeep.formats.hdf5.chunks._chunks import Hdf5Chunks
 from tensorkeep.quantized import dequantize
 from tensorkeep.transport import LocalFile
 from tests.support.tensors.late_device import CpuStreams
@@ -195,3 +197,39 @@ def test_parts_are_checked_and_the_file_is_read_once(
         pytest.raises(IntegrityError, match="`x`"),
     ):
         opened["x"][:, :900]
+
+
+def test_chunks_are_unpacked_in_the_buffers(
+    tmp_path: Path, loads: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each once, whatever the buffers' size; what no chunk holds is the fill value."""
+    saved = np.random.default_rng(3).normal(size=(1001, 700)).astype(np.float32)
+    options: Any = {"compression": "gzip", "compression_opts": 1}
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("small", data=saved, chunks=(100, 300), **options)
+        file.create_dataset("large", data=saved.astype(">f4"), chunks=(300, 700), **options)
+        part = file.create_dataset("part", shape=saved.shape, dtype="f4", chunks=(64, 700), fillvalue=7.5)
+        part[70:500] = saved[70:500]
+    expected = {"small": saved, "large": saved, "part": np.full_like(saved, 7.5)}
+    expected["part"][70:500] = saved[70:500]
+    unpacked: list[Any] = []
+    unpack = Hdf5Chunks.unpack
+    monkeypatch.setattr(
+        Hdf5Chunks,
+        "unpack",
+        lambda self, *chunk: unpacked.append(chunk) or unpack(self, *chunk),  # type: ignore[func-returns-value]
+    )
+
+    with tensorkeep.open(tmp_path / "x.h5", framework="torch", device=DEVICE) as opened:
+        for host_budget, n_staged in ((2**20, 2), (2**22, 3), (2**28, 3)):
+            loads.clear()
+            unpacked.clear()
+            with tensorkeep.staging(host_budget=host_budget, n_threads=3):
+                found = opened.load()
+                assert all(found[name].equal(torch.from_numpy(array)) for name, array in expected.items())
+                assert sum(map(sum, loads)) == n_staged * saved.nbytes
+                assert len(unpacked) == 33 + 4
+                for index in (np.s_[200:900, 1:], np.s_[5:], np.s_[100:, ::2]):
+                    assert opened["small"][index].equal(torch.from_numpy(saved)[index])
+        with tensorkeep.staging(device_budget=3 * saved.nbytes - 1), pytest.raises(LimitError, match="device budget"):
+            opened.load()

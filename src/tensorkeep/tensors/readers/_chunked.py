@@ -18,7 +18,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.arrays import DenseArrays, StreamedTensor, TensorToWrite, adapter_for, pieces, tensor_to_write
+from tensorkeep.arrays import (
+    DenseArrays,
+    DeviceMemory,
+    StreamedTensor,
+    TensorToWrite,
+    adapter_for,
+    pieces,
+    tensor_to_write,
+)
 from tensorkeep.arrays.elements import known_dtype, resolve, within_numpys_limits
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import ALL_BY_NAME, DType
@@ -37,6 +45,7 @@ from tensorkeep.tensors.indexing import Axis, Region, Selection, parse_index, ru
 from tensorkeep.tensors.readers._base import RUN_LENGTH, Planned, writable_dtype
 from tensorkeep.tensors.readers._blocks import put_block
 from tensorkeep.tensors.readers._unstored import run_of_blocks
+from tensorkeep.tensors.to_device import Block, buffer_nbytes, gathering_device
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -133,6 +142,31 @@ class ChunkedReader:
         for index in pieces(entry.shape, itemsize, self.run_length(entry) * itemsize):
             yield from tensor_to_write(reader.read(name, entry, parse_index(index, entry.shape)), name).buffers()
 
+    def staged_block(self, name: str, entry: TensorEntry, selection: Selection) -> tuple[DeviceMemory, Block] | None:
+        """Return the device that can copy what is unpacked, and how to unpack it; None to read it in another way.
+
+        Chunks side by side are unpacked together, so that each is unpacked once; they must fit in a host buffer.
+        """
+        dtype = _dtype_of(name, entry)
+        device = gathering_device(self.adapter, dtype)
+        if device is None or not (selection.keeps_order and selection.n_elements and entry.shape):
+            return None
+        rows, n_rows = selection.axes[0], self._chunks.shape[0]
+        is_whole_chunks = isinstance(rows, range) and rows.step == 1 and not rows.start % n_rows
+        if not is_whole_chunks or dtype.nbytes(n_rows * prod(selection.block_shape[1:])) > buffer_nbytes():
+            return None
+        self._refuse_empty(name, dtype, selection.n_elements)
+
+        def read(index: tuple[int | slice, ...], into: memoryview) -> None:
+            part = selection.part(index)
+            block = np.frombuffer(into, dtype.bits_name).reshape(part.block_shape)
+            parts = list(self._parts(part))
+            if _n_elements(parts) < part.n_elements:
+                block[...] = self._fill_of(dtype, part)
+            self._unpack(block, dtype, parts, n_threads=1)  # other threads unpack other rows
+
+        return device, Block(self._chunks.source.name, dtype, selection.block_shape, read, n_rows)
+
     def _block(self, name: str, dtype: DType, selection: Selection) -> Array:
         """Return the block of a selection, of dtype `bits_name`."""
         if not selection.n_elements:
@@ -141,29 +175,33 @@ class ChunkedReader:
         parts = list(self._parts(selection))
         block = self._empty_block(dtype, selection, is_full=_n_elements(parts) == selection.n_elements)
         is_worth_threads = block.nbytes >= COPIED_BY_ONE_NBYTES
-        batches = list(self._batches(parts))
-        parallel_for_each(
-            batches,
-            partial(self._put, block),
-            n_threads=min(_MAX_THREADS, os.cpu_count() or 1) if is_worth_threads else 1,
-        )
-        resolve(block, dtype, swap=dtype.bits > 8 and self._chunks.is_big_endian == np.little_endian)
+        self._unpack(block, dtype, parts, min(_MAX_THREADS, os.cpu_count() or 1) if is_worth_threads else 1)
         return block
+
+    def _unpack(self, block: Array, dtype: DType, parts: list[_Part], n_threads: int) -> None:
+        """Put what chunks hold into its places in a block."""
+        parallel_for_each(list(self._batches(parts)), partial(self._put, block), n_threads=n_threads)
+        resolve(block, dtype, swap=dtype.bits > 8 and self._chunks.is_big_endian == np.little_endian)
 
     def _empty_block(self, dtype: DType, selection: Selection, *, is_full: bool) -> Array:
         """Return a block for a selection, with the fill value unless chunks hold all of it."""
-        chunks = self._chunks
-        if is_full:
-            return np.empty(selection.block_shape, dtype.bits_name)
-        if not chunks.fill:
+        if not is_full and not self._chunks.fill:
             return np.zeros(selection.block_shape, dtype.bits_name)  # takes no memory until it is touched
-        fill = np.frombuffer(chunks.fill, dtype.bits_name)
-        if chunks.fill_shape:
-            axes = selection.axes[len(selection.axes) - len(chunks.fill_shape) :]
-            fill = fill.reshape(chunks.fill_shape)[np.ix_(*axes)]
         block = np.empty(selection.block_shape, dtype.bits_name)
-        block[...] = fill if chunks.fill_shape else fill[0]
+        if not is_full:
+            block[...] = self._fill_of(dtype, selection)
         return block
+
+    def _fill_of(self, dtype: DType, selection: Selection) -> Any:
+        """Return what is where no chunk is stored."""
+        chunks = self._chunks
+        if not chunks.fill:
+            return 0
+        fill = np.frombuffer(chunks.fill, dtype.bits_name)
+        if not chunks.fill_shape:
+            return fill[0]
+        axes = selection.axes[len(selection.axes) - len(chunks.fill_shape) :]
+        return fill.reshape(chunks.fill_shape)[np.ix_(*axes)]
 
     def _batches(self, parts: list[_Part]) -> Iterator[list[_Part]]:
         """Group chunks that are read at once: so many as stay in a core's cache, or as are worth requests."""

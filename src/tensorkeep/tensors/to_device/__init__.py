@@ -29,7 +29,7 @@ from tensorkeep.tensors.to_device._load import (
     load_staged,
 )
 from tensorkeep.tensors.to_device._options import MIN_HOST_BUDGET, StagingOptions, staging, staging_options
-from tensorkeep.tensors.to_device._pipeline import Filling, begin_filling, fill_targets
+from tensorkeep.tensors.to_device._pipeline import Filling, begin_filling, buffer_nbytes, fill_targets
 from tensorkeep.tensors.to_device._plan import Part, plan_tasks
 from tensorkeep.tensors.to_device._room import require_room, room_left
 
@@ -44,6 +44,7 @@ __all__ = [
     "StagingOptions",
     "are_worth_staging",
     "begin_filling",
+    "buffer_nbytes",
     "can_stage",
     "device_memory_of",
     "devices_of",

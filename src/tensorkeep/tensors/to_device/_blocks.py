@@ -28,12 +28,14 @@ class Block(msgspec.Struct, frozen=True, eq=False):
         dtype: Of its elements.
         shape: Elements along each dimension.
         read: Takes an index of the part and as much memory as that needs, and fills it in C order.
+        n_rows: Rows, along the first dimension, that are best read together, such as those of chunks.
     """
 
     path: str
     dtype: DType
     shape: tuple[int, ...]
     read: Callable[[tuple[int | slice, ...], memoryview], None]
+    n_rows: int = 1
 
     @property
     def nbytes(self) -> int:
@@ -77,10 +79,20 @@ def _pieces_of(block: Block, target: int, buffer_nbytes: int) -> Iterator[Gather
     """Cut a part into pieces that fit in a buffer, each of them contiguous in the result."""
     done = 0
     itemsize = block.dtype.itemsize
-    for index in pieces(block.shape, itemsize, buffer_nbytes) if block.nbytes else ():
+    for index in _cuts_of(block, buffer_nbytes) if block.nbytes else ():
         nbytes = itemsize * prod(_extents(block.shape, index))
         yield Gathered(_reading(block, index), nbytes, (Move(target, done, 0, nbytes),))
         done += nbytes
+
+
+def _cuts_of(block: Block, buffer_nbytes: int) -> Iterator[tuple[int | slice, ...]]:
+    row_nbytes = block.dtype.nbytes(prod(block.shape[1:]))
+    n_rows = buffer_nbytes // row_nbytes // block.n_rows * block.n_rows
+    if not n_rows or block.n_rows == 1:
+        yield from pieces(block.shape, block.dtype.itemsize, buffer_nbytes)
+        return
+    for first in range(0, block.shape[0], n_rows):
+        yield (slice(first, min(first + n_rows, block.shape[0])),)
 
 
 def _reading(block: Block, index: tuple[int | slice, ...]) -> Callable[[memoryview], None]:

@@ -12,7 +12,7 @@ from tensorkeep.arrays import DeviceMemory, Move, Target
 from tensorkeep.limits import READ_NBYTES
 from tensorkeep.parallel import parallel_for_each
 from tensorkeep.tensors.to_device._buffers import HostBuffers
-from tensorkeep.tensors.to_device._options import StagingOptions
+from tensorkeep.tensors.to_device._options import StagingOptions, staging_options
 from tensorkeep.tensors.to_device._plan import ALIGNMENT, Part, Transfer, plan_tasks
 
 Report: TypeAlias = Callable[[int], None]
@@ -39,6 +39,11 @@ class Gathered(msgspec.Struct, frozen=True, eq=False):
 def buffer_nbytes_of(options: StagingOptions) -> int:
     """Return the size of a host buffer, a multiple of 64 bytes."""
     return min(READ_NBYTES, options.host_budget // _MIN_BUFFERS // ALIGNMENT * ALIGNMENT)
+
+
+def buffer_nbytes() -> int:
+    """Return the size of a host buffer within this block of options, for a load to one device."""
+    return buffer_nbytes_of(staging_options())
 
 
 def fill_targets(
