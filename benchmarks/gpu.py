@@ -28,11 +28,10 @@ from typing import Any, Final
 import torch
 
 import tensorkeep
+from benchmarks.gpu_files import make
 
 _RESULTS: Final = Path(__file__).with_name("gpu.json")
-_SMALL_NBYTES: Final = 2048
 _READ_NBYTES: Final = 2**24
-_N_LARGE: Final = 300
 
 
 def _load(path: Path, device: str) -> Any:
@@ -96,6 +95,15 @@ def _load_pickle(path: Path, device: str) -> Any:
 
 def _load_pickle_with_torch(path: Path, device: str) -> Any:
     return torch.load(path, map_location=device, mmap=True, weights_only=True)
+
+
+def _load_numbers(path: Path, device: str) -> Any:
+    return tensorkeep.load(path, framework="torch", device=device, dequantize="bf16")
+
+
+def _load_numbers_of_the_cpu(path: Path, device: str) -> Any:
+    numbers = tensorkeep.load(path, framework="torch", dequantize="bf16")
+    return {name: numbers.pop(name).to(device) for name in list(numbers)}
 
 
 def _columns(path: Path, device: str) -> Any:
@@ -204,6 +212,8 @@ CONTENDERS: Final[dict[str, Callable[[Path, str], Any]]] = {
     "Run:ai": _stream_with_runai,
     "tensorkeep, pickle": _load_pickle,
     "torch.load": _load_pickle_with_torch,
+    "tensorkeep, numbers": _load_numbers,
+    "tensorkeep, numbers of the CPU": _load_numbers_of_the_cpu,
     "tensorkeep, columns": _columns,
     "safetensors, columns": _columns_with_safetensors,
     "limit: pinned copies": _pinned_copies,
@@ -229,6 +239,10 @@ CASES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "300 tensors of bf16, disk": ("large.safetensors", ("tensorkeep, cold", "safetensors, cold")),
     "300 tensors of bf16, tmpfs": ("tmpfs.safetensors", _LOADS),
     "a pickle": ("large.pt", ("tensorkeep, pickle", "torch.load")),
+    "AWQ in 4 bits, loaded as bf16": (
+        "awq.safetensors",
+        ("tensorkeep, numbers", "tensorkeep, numbers of the CPU", "limit: pinned copies"),
+    ),
     "a quarter of the columns": ("large.safetensors", ("tensorkeep, columns", "safetensors, columns")),
     "a background save, until it returns": ("tmpfs.safetensors", _SNAPSHOTS),
     "a save to tmpfs": (
@@ -276,23 +290,6 @@ def _private_nbytes() -> int:
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
     return 0
-
-
-def _make(path: Path, nbytes: int, n_small: int) -> None:
-    """Write a file that is loaded; its name says what is in it."""
-    if path.name == "warm.safetensors":
-        tensorkeep.torch.save_file({"x": torch.randn(2**20)}, path)
-        return
-    if path.name == "small.safetensors":
-        small = {f"layers.{n}.scale": torch.randn(_SMALL_NBYTES // 2).bfloat16() for n in range(n_small)}
-        tensorkeep.torch.save_file(small, path)
-        return
-    one = torch.randn(max(1, nbytes // _N_LARGE // (2 * 4096)), 4096).bfloat16()
-    large = {f"layers.{n}.weight": one.clone() for n in range(_N_LARGE)}
-    if path.suffix == ".pt":
-        torch.save(large, path)
-    else:
-        tensorkeep.save(large, path)
 
 
 def _rounds(case: str, path: Path, contenders: tuple[str, ...], options: argparse.Namespace) -> dict[str, Any]:
@@ -357,7 +354,7 @@ def _measure_case(case: str, options: argparse.Namespace) -> dict[str, Any] | No
         return None
     for each in (path.with_name("warm.safetensors"), path):
         if not each.exists():
-            _make(each, options.nbytes, options.tensors)
+            make(each, options.nbytes, options.tensors)
     return {"nbytes": path.stat().st_size, "results": _rounds(case, path, contenders, options)}
 
 
