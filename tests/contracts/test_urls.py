@@ -115,7 +115,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "tensorkeep.patches.chain": lambda url: tensorkeep.patches.chain([f"{url}.patch"], f"{url}.chained"),
     "tensorkeep.patches.apply": lambda url: tensorkeep.patches.apply(url, f"{url}.patch"),
     "tensorkeep.patches.undo": lambda url: tensorkeep.patches.undo(url, f"{url}.patch"),
-    "tensorkeep.patches.Publisher": tensorkeep.patches.Publisher,
+    "tensorkeep.patches.Publisher": lambda url: tensorkeep.patches.Publisher(f"{url}-feed").publish(1, url),
     "tensorkeep.patches.Update.apply_to": lambda url: tensorkeep.patches.Update(1, url, True).apply_to(f"{url}-next"),
     "tensorkeep.sign": lambda url: tensorkeep.sign(url, PrivateKey.generate()),
     "tensorkeep.signing.sign_keyless": tensorkeep.signing.sign_keyless,
@@ -210,7 +210,6 @@ REFUSED = {
     "skorch.save_params",
     "tensorkeep.patches.apply",
     "tensorkeep.patches.undo",
-    "tensorkeep.patches.Publisher",
     "transformers.from_pretrained",
 }
 """Those that need a local path."""

@@ -122,8 +122,8 @@ class CheckpointStore(SavedSteps):
                 "steps in a bucket are not saved as deltas: each would need a copy of the whole step before it",
                 path=self.root,
                 found=f"deltas={deltas}",
-                hint="Leave deltas out: files that did not change are not sent. To send only changed weights, see"
-                " tensorkeep.patches.Publisher",
+                hint="Leave deltas out: files that did not change are not sent. To send only what changes, publish"
+                " patches to the bucket with tensorkeep.patches.Publisher",
             )
         if number and not self._SAVES_DELTAS:
             raise UnsupportedError(

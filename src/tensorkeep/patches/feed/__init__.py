@@ -1,6 +1,7 @@
-"""A training run as anchors and patches in a directory, which others follow from where it is served.
+"""A training run as anchors and patches in a directory or a bucket, which others follow from where it is served.
 
 - `_index`: which steps there are. Pure.
+- `_place`: a directory, or a bucket.
 - `_publish`: `Publisher`, which adds steps and removes old ones.
 - `_follow`: `follow`, which gives new steps as they come.
 """

@@ -44,12 +44,12 @@ class FeedIndex(msgspec.Struct, frozen=True):
     Attributes:
         feed: Version of this text.
         steps: Ascending; the first one has an anchor.
-        pending: The step that is being published; its files may be there, whole or in part.
+        pending: Names of what is being published or removed; it may be there, whole or in part.
     """
 
     feed: int = _VERSION
     steps: tuple[FeedStep, ...] = ()
-    pending: int | None = None
+    pending: tuple[str, ...] = ()
 
     def after(self, step: int | None) -> FeedStep | None:
         """Return what a follower at a step needs next: a patch, or the newest anchor if it has missed too much.
@@ -75,18 +75,17 @@ class FeedIndex(msgspec.Struct, frozen=True):
 
     def names(self) -> set[str]:
         """Return the names beside the index."""
-        named = {name for each in self.steps for name in (each.anchor, each.patch) if name}
-        return named if self.pending is None else named | {anchor_name(self.pending), patch_name(self.pending)}
+        return {*self.pending, *(name for each in self.steps for name in (each.anchor, each.patch) if name)}
 
 
-def anchor_name(step: int) -> str:
-    """Return the name of a step's checkpoint."""
-    return f"anchor-{step}"
+def anchor_name(step: int, token: str) -> str:
+    """Return the name of a step's checkpoint; the token is empty, or tells publishers apart."""
+    return f"anchor-{step}{token and '-'}{token}"
 
 
-def patch_name(step: int) -> str:
+def patch_name(step: int, token: str) -> str:
     """Return the name of the patch that makes a step."""
-    return f"{step}.patch.safetensors"
+    return f"{step}{token and '-'}{token}.patch.safetensors"
 
 
 class _Version(msgspec.Struct, frozen=True):
