@@ -82,7 +82,7 @@ def _shortest_number(number: float) -> float:
 
 
 def parse_record(texts: Mapping[str, str]) -> GgufRecord:
-    """Return the record in metadata, an empty one if there is none."""
+    """Return the record in metadata, or an empty one."""
     with _refusing():
         return msgspec.json.decode(texts.get(RECORD_KEY, "{}"), type=GgufRecord)
 

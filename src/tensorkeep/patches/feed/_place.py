@@ -34,7 +34,7 @@ class FeedPlace(Protocol):
         """Return where something beside the index is."""
 
     def read_index(self) -> bytes | None:
-        """Read the index; None if there is none."""
+        """Read the index; None without one."""
 
     def replace_index(self, text: bytes) -> None:
         """Replace the index that was last read or written, and no other."""
@@ -67,7 +67,7 @@ class DirectoryFeed:
         return os.path.join(self.root, name)
 
     def read_index(self) -> bytes | None:
-        """Read the index; None if there is none."""
+        """Read the index; None without one."""
         path = self.path(INDEX_NAME)
         try:
             with as_transport_error("could not read the index", path), open(path, "rb") as file:
