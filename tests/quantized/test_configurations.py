@@ -12,7 +12,9 @@ import torch
 
 import tensorkeep
 from tensorkeep.errors import AccessDeniedError, TransportError, UnsupportedError
+from tensorkeep.server import Server
 from tensorkeep.tensors import TensorView
+from tensorkeep.tensors.lazy import _named as named
 
 _CONFIG = {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": False}}
 
@@ -79,3 +81,16 @@ def test_bytes_have_no_configuration_beside_them(tmp_path: Path, monkeypatch: py
             False,
             True,
         ]
+
+
+def test_a_server_is_asked_once_for_each_configuration(tmp_path: Path) -> None:
+    saved(tmp_path / "q", tensors())
+    with Server(tmp_path / "q", port=0) as server:
+        before = tensorkeep.load(tmp_path / "q", dequantize="f32")["l.weight"]
+        assert np.array_equal(tensorkeep.load(server.url, dequantize="f32")["l.weight"], before)
+        asked: list[str] = []
+        with tensorkeep.open(server.url) as file, pytest.MonkeyPatch.context() as patch:
+            opened = named.open_source
+            patch.setattr(named, "open_source", lambda path, **options: asked.append(path) or opened(path, **options))
+            tensorkeep.quantized.layouts(file)
+        assert [path.rpartition("/")[2] for path in asked] == ["config.json"]

@@ -18,7 +18,7 @@ from tensorkeep.tensors.lazy._lazy import LazyTensor
 from tensorkeep.tensors.lazy._name_patterns import did_you_mean
 from tensorkeep.tensors.lazy._together import load_parts_together, load_with_progress, plan_together
 from tensorkeep.tensors.readers import ReadPlan
-from tensorkeep.transport import ByteRange, exists, is_directory, join, open_source, split
+from tensorkeep.transport import ByteRange, exists, is_directory, is_remote, join, open_source, split
 
 
 class NamedTensors(ShownTensors[ArrayT]):
@@ -63,7 +63,7 @@ class NamedTensors(ShownTensors[ArrayT]):
             SourceMissingError: If it is missing.
             TransportError: If it cannot be read.
         """
-        if not exists(self.path):  # bytes, or several files, have only a name for messages
+        if not (is_remote(self.path) or exists(self.path)):  # bytes, or several files, have only a name for messages
             raise SourceMissingError(f"there is nothing beside {self.path}", path=name)
         path = join(self.path if is_directory(self.path) else split(self.path)[0], name)
         with closing(open_source(path, backend="pread")) as source:
