@@ -138,9 +138,9 @@ class BucketFeed:
         if found == text:  # else another publisher came: the next write is refused
             self._version = version
 
-    def holds(self, name: str) -> bool:
-        """Say whether there is an object of that name, or one below it."""
-        return bool(self._objects([name]))
+    def holds(self, name: str) -> bool:  # noqa: ARG002 - the protocol's
+        """Return False: names are random, so nobody else's are the same."""
+        return False
 
     def nbytes(self, name: str) -> int:
         """Return the size of an object."""
@@ -149,10 +149,8 @@ class BucketFeed:
     def remove(self, names: Collection[str]) -> None:
         """Remove objects of these names, and below them."""
         if names:
-            remove_objects(self._root, self._objects(names))
-
-    def _objects(self, names: Collection[str]) -> list[str]:
-        return [each.name for each in self._root.objects() if each.name.partition("/")[0] in names]
+            objects = [each.name for each in self._root.objects()]
+            remove_objects(self._root, [name for name in objects if name.partition("/")[0] in names])
 
 
 def feed_place(directory: str, *, durable: bool) -> FeedPlace:
