@@ -146,3 +146,16 @@ def test_steps_of_a_run(at) -> None:
 
 def test_pushes_that_are_killed(at, tmp_path) -> None:
     push_killed_everywhere(at("pushed/"), tmp_path)
+
+
+def test_a_published_run(at, tmp_path) -> None:
+    feed = at("feed/")
+    for step in range(3):
+        tensorkeep.save_checkpoint({"w": STATE["w"] * step}, tmp_path / "model")
+        tensorkeep.patches.Publisher(feed, anchor_every=2, keep_anchors=1).publish(step, tmp_path / "model")
+
+    with tensorkeep.follow(feed, timeout_s=0) as updates:
+        update = next(updates)
+        update.apply_to(tmp_path / "worker")
+        assert (update.step, update.is_anchor, updates.poll()) == (2, True, None)
+    assert tensorkeep.diff(tmp_path / "model", tmp_path / "worker").is_equal
