@@ -12,6 +12,7 @@ import pytest
 
 import tensorkeep
 from tensorkeep.errors import RefusedError, TensorNotFoundError
+from tensorkeep.limits import WRITE_NBYTES
 
 KEY = tensorkeep.Key(bytes(range(32)))
 TENSORS = {
@@ -103,6 +104,19 @@ def test_a_forked_process_encrypts_nothing() -> None:
             os._exit(7)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+
+
+def test_a_large_tensor_is_encrypted_in_pieces() -> None:
+    sizes: list[int] = []
+
+    class Written:
+        def write(self, offset: int, data: memoryview) -> None:
+            assert offset == sum(sizes)
+            sizes.append(len(data))
+
+    data = memoryview(bytes(2 * WRITE_NBYTES + 5))
+    tensorkeep.encryption.ScratchWriter(Written(), tensorkeep.encryption.ScratchCipher()).write(0, data)
+    assert sizes == [WRITE_NBYTES, WRITE_NBYTES, 5]
 
 
 def contents(root: Path) -> Iterator[bytes]:

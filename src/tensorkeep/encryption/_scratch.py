@@ -7,6 +7,7 @@ from typing import Protocol
 
 from tensorkeep.buffers import Buffer
 from tensorkeep.encryption._cipher import ScratchCipher
+from tensorkeep.limits import WRITE_NBYTES
 from tensorkeep.transport import ByteRange, ByteSource
 
 
@@ -22,8 +23,10 @@ class ScratchWriter:
         self._cipher = cipher
 
     def write(self, offset: int, data: memoryview) -> None:
-        """Write bytes at an offset."""
-        self._file.write(offset, memoryview(self._cipher.apply(data, offset)))
+        """Write bytes at an offset, of which a few MiB are encrypted at a time."""
+        for begin in range(0, len(data), WRITE_NBYTES):
+            piece = data[begin : begin + WRITE_NBYTES]
+            self._file.write(offset + begin, memoryview(self._cipher.apply(piece, offset + begin)))
 
 
 class ScratchSource:
