@@ -23,7 +23,7 @@ class ScratchWriter:
         self._cipher = cipher
 
     def write(self, offset: int, data: memoryview) -> None:
-        """Write bytes at an offset, of which a few MiB are encrypted at a time."""
+        """Write bytes at an offset; they are encrypted a few MiB at a time."""
         for begin in range(0, len(data), WRITE_NBYTES):
             piece = data[begin : begin + WRITE_NBYTES]
             self._file.write(offset + begin, memoryview(self._cipher.apply(piece, offset + begin)))

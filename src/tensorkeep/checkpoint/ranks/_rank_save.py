@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -112,10 +113,7 @@ class RankSave:
         return self._fill(parts, assigned, ranks)
 
     def _fill(self, parts: Sequence[Part], assigned: FillAssignment, ranks: Rendezvous) -> dict[str, bytes]:
-        def beat() -> None:
-            ranks.beat()
-            self._refresh()
-
+        beat = partial(self._beat, ranks)
         digests = write_parts(parts, assigned, durable=self._options.durable, beat=beat)
         # A tensor of several ranks can be digested only when each has written its parts of it.
         ranks.barrier("written", self._refresh)
@@ -124,16 +122,17 @@ class RankSave:
         return digests
 
     def _encrypt(self, parts: Sequence[Part], assigned: EncryptAssignment, ranks: Rendezvous) -> dict[str, bytes]:
-        def beat() -> None:
-            ranks.beat()
-            self._refresh()
-
+        beat = partial(self._beat, ranks)
         encryption, durable = self._options.encryption, self._options.durable
         if encryption is None:
             return {}
         heads = encrypt_files(parts, assigned, self._own_files, encryption, durable=durable, beat=beat)
         ranks.barrier("encrypted", self._refresh)
         return heads
+
+    def _beat(self, ranks: Rendezvous) -> None:
+        ranks.beat()
+        self._refresh()
 
     def _refresh(self) -> None:
         if self._destination is not None:
