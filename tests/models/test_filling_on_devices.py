@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from tensorkeep.models.filling import _whole
 from tensorkeep.quantized import dequantize
 from tensorkeep.tensors import Region
 from tests.support.tensors.late_device import CpuStreams
+
+COMPUTE = _whole._compute
 
 
 @pytest.fixture(autouse=True)
@@ -159,3 +162,40 @@ def test_damage_is_found_on_the_way(tmp_path: Path) -> None:
         pytest.raises(IntegrityError),
     ):
         tensorkeep.torch.load_into(Model(torch.float32), opened.cast("bf16"))
+
+
+def test_the_callers_functions_run_in_its_own_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_whole, "_compute", COMPUTE)
+    saved, threads = saved_model(), set()
+
+    def doubled(values: Any) -> Any:
+        threads.add(threading.current_thread())
+        return 2 * values
+
+    tensorkeep.torch.save_file(saved, tmp_path / "x.safetensors")
+    model = Model(torch.float32)
+    with tensorkeep.open(tmp_path / "x.safetensors", framework="torch") as opened:
+        tensorkeep.torch.load_into(model, opened.map(doubled))
+    assert all(tensor.equal(2 * saved[name]) for name, tensor in model.named_parameters())
+    assert threads == {threading.current_thread()}
+
+
+def test_what_is_rounded_at_random_is_not_rounded_by_the_device(tmp_path: Path) -> None:
+    tensorkeep.torch.save_file(saved_model(), tmp_path / "x.safetensors")
+    model = Model(torch.bfloat16)
+    with tensorkeep.open(tmp_path / "x.safetensors", framework="torch") as opened:
+        expected = opened.cast("bf16", seed=3).load()
+        on_device = opened.cast("bf16", seed=3).on_devices({"": torch.device("cpu")}).load()
+        tensorkeep.torch.load_into(model, opened.cast("bf16", seed=3))
+    assert not expected["plain"].equal(saved_model()["plain"].bfloat16())
+    assert all(on_device[name].equal(tensor) for name, tensor in expected.items())
+    assert all(tensor.equal(expected[name]) for name, tensor in model.named_parameters())
+
+
+def test_inference_tensors_are_filled(tmp_path: Path) -> None:
+    tensorkeep.torch.save_file(saved_model(), tmp_path / "x.safetensors")
+    with torch.inference_mode():
+        model = Model(torch.float32)
+    with tensorkeep.open(tmp_path / "x.safetensors") as opened:
+        tensorkeep.torch.load_into(model, opened.cast("f16"))
+    assert all(tensor.equal(saved_model()[name].half().float()) for name, tensor in model.named_parameters())

@@ -12,10 +12,10 @@ from tensorkeep.arrays import DeviceMemory, Target, adapter_for
 from tensorkeep.dtypes import BY_NAME, torch_row
 from tensorkeep.models.filling._jobs import Job, suits_device
 from tensorkeep.parallel import scaled_report
-from tensorkeep.tensors import LazyTensor, load_together, parse_index
+from tensorkeep.tensors import AssembledReader, LazyTensor, StridedReader, TensorReader, load_together, parse_index
 from tensorkeep.tensors.indexing import Selection
 from tensorkeep.tensors.lazy import computed_of, fill_computed
-from tensorkeep.tensors.readers import gathers, reads_staged
+from tensorkeep.tensors.readers import CastReader, Reader, gathers, reads_staged
 from tensorkeep.tensors.to_device import (
     Block,
     Filling,
@@ -46,8 +46,10 @@ def fill_made(jobs: Iterable[Job], report: Report) -> list[Job]:
         else:
             there = loads.setdefault(into.device, (memory, []))[1]
             there.append(Job(job.lazy.with_framework("torch", into.device), into))
-    for memory, there in loads.values():
-        _fill_copied(memory, _fill_converted(memory, _fill_computed(memory, there, report), report), report)
+    with torch.inference_mode():  # parameters may be inference tensors, which cannot be written to otherwise
+        for memory, there in loads.values():
+            converted = _fill_converted(memory, _fill_computed(memory, there, report), report)
+            left += _fill_copied(memory, converted, report)
     return left
 
 
@@ -94,19 +96,28 @@ def _converted(job: Job) -> Staged | None:
     return found[1] if found is not None and found[1].cast_to == torch_row(job.into.dtype) else None
 
 
-def _fill_copied(memory: DeviceMemory, jobs: Iterable[Job], report: Report) -> None:
+def _fill_copied(memory: DeviceMemory, jobs: Iterable[Job], report: Report) -> list[Job]:
     """Fill tensors with what threads make in the host buffers."""
-    blocks = [(job.into, block_of(job.lazy, parse_index(..., job.lazy.shape))) for job in jobs]
-    loads = [(memory, [(Target(into, block.dtype), block) for into, block in blocks])] if blocks else []
-    fill_blocks(loads, report)
+    left: list[Job] = []
+    blocks: list[tuple[Target, Block]] = []
+    for job in jobs:
+        block = block_of(job.lazy, parse_index(..., job.lazy.shape))
+        if block is None:
+            left.append(job)
+        else:
+            blocks.append((Target(job.into, block.dtype), block))
+    fill_blocks([(memory, blocks)] if blocks else [], report)
+    return left
 
 
-def block_of(lazy: LazyTensor, selection: Selection) -> Block:
-    """Return how to read a part of a tensor on a device, piece by piece, into host buffers."""
+def block_of(lazy: LazyTensor, selection: Selection) -> Block | None:
+    """Return how threads read a part of a tensor, piece by piece, into host buffers; None if they do not."""
     reader, dtype = lazy.reader, BY_NAME[lazy.dtype]
-    found = reader.staged_block(lazy.name, lazy.entry, selection) if gathers(reader) else None
-    if found is not None:
-        return found[1]
+    if gathers(reader):
+        found = reader.staged_block(lazy.name, lazy.entry, selection)
+        return None if found is None else found[1]
+    if not _is_read_in_pieces(reader):
+        return None
     in_numpy = reader.with_framework("numpy")
 
     def read(index: tuple[int | slice, ...], into: memoryview) -> None:
@@ -115,3 +126,10 @@ def block_of(lazy: LazyTensor, selection: Selection) -> Block:
         np.frombuffer(into, dtype.bits_name).reshape(part.block_shape)[...] = values.view(dtype.bits_name)
 
     return Block(lazy.name, dtype, selection.block_shape, read)
+
+
+def _is_read_in_pieces(reader: Reader) -> bool:
+    """Whether reading pieces takes no longer than reading all, and runs no function of the caller's in a thread."""
+    while isinstance(reader, CastReader):
+        reader = reader.stored
+    return isinstance(reader, TensorReader | StridedReader | AssembledReader)

@@ -88,17 +88,21 @@ def _gather_on_devices(jobs: Iterable[PartJob], report: Callable[[int], None]) -
     for job in jobs:
         lazy, into = job.lazy, job.into.detach()
         memory = device_memory_of(adapter_for("torch", into.device))
-        if memory is None or not suits_device(into, BY_NAME[lazy.dtype]):
+        suits = memory is not None and suits_device(into, BY_NAME[lazy.dtype])
+        block = _block_on(into.device, lazy, job.region) if suits else None
+        if memory is None or block is None:
             left.append(job)
-            continue
-        selection = parse_index(job.region.index, lazy.shape)
-        if isinstance(lazy.reader, TensorReader):
-            block = lazy.reader.block(lazy.name, lazy.entry, selection)
         else:
-            block = block_of(lazy.with_framework("torch", into.device), selection)
-        loads.setdefault(into.device, (memory, []))[1].append((Target(into, block.dtype), block))
+            loads.setdefault(into.device, (memory, []))[1].append((Target(into, block.dtype), block))
     fill_blocks(list(loads.values()), report)
     return left
+
+
+def _block_on(device: torch.device, lazy: LazyTensor, region: Region) -> Block | None:
+    selection = parse_index(region.index, lazy.shape)
+    if isinstance(lazy.reader, TensorReader):
+        return lazy.reader.block(lazy.name, lazy.entry, selection)
+    return block_of(lazy.with_framework("torch", device), selection)
 
 
 def _run(job: PartJob) -> LazyTensor | None:

@@ -56,6 +56,9 @@ class StochasticReader(CastReader, frozen=True, kw_only=True):
             rounded[first:last] = round_at_random(wide[first:last], bits, self.cast_to)
         return self._of(rounded)
 
+    def staged(self, entries: Mapping[str, TensorEntry]) -> None:
+        """Return None: devices round to nearest."""
+
     def load(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
         """Read and round whole tensors."""
         loaded: dict[str, Any] = {}
