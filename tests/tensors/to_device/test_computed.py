@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tensorkeep.arrays.torch import _device_memory
 from tensorkeep.errors import IntegrityError, LimitError
 from tensorkeep.formats.hdf5.chunks._chunks import Hdf5Chunks
 from tensorkeep.quantized import dequantize
+from tensorkeep.tensors import PlacedPiece, Region, assemble, load_together
 from tensorkeep.transport import LocalFile
 from tests.support.tensors.late_device import CpuStreams
 
@@ -233,3 +235,23 @@ def test_chunks_are_unpacked_in_the_buffers(
                     assert opened["small"][index].equal(torch.from_numpy(saved)[index])
         with tensorkeep.staging(device_budget=3 * saved.nbytes - 1), pytest.raises(LimitError, match="device budget"):
             opened.load()
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("verify", [False, True])
+def test_pieces_are_gathered_in_the_buffers(
+    tmp_path: Path, loads: list[list[int]], axis: int, *, verify: bool
+) -> None:
+    saved = torch.randn(800, 900)
+    halves = [half.contiguous() for half in saved.chunk(2, axis)]
+    middle = (400, 900) if axis == 0 else (800, 450)
+    regions = [Region((0, 0), middle), Region((400, 0) if axis == 0 else (0, 450), (800, 900))]
+    for n, half in enumerate(halves):
+        tensorkeep.save({"x": half}, tmp_path / f"{n}.safetensors")
+    with ExitStack() as stack:
+        files = [stack.enter_context(tensorkeep.open(tmp_path / f"{n}.safetensors", verify=verify)) for n in range(2)]
+        placed = [PlacedPiece.of(region, file.path, file["x"]) for region, file in zip(regions, files, strict=True)]
+        lazy = assemble("x", "F32", (800, 900), placed, path="both", framework="torch", device=DEVICE)
+        with tensorkeep.staging(host_budget=2**20, n_threads=3):
+            assert load_together({"x": lazy})["x"].equal(saved)
+        assert sum(map(sum, loads)) == saved.nbytes

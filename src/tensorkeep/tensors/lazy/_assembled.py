@@ -16,7 +16,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.arrays import DenseArrays, StreamedTensor, TensorToWrite, adapter_for, pieces, tensor_to_write
+from tensorkeep.arrays import (
+    DenseArrays,
+    DeviceMemory,
+    StreamedTensor,
+    TensorToWrite,
+    adapter_for,
+    pieces,
+    tensor_to_write,
+)
 from tensorkeep.arrays.elements import known_dtype, within_numpys_limits
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import ALL_BY_NAME, DType
@@ -35,6 +43,7 @@ from tensorkeep.tensors.indexing import (
 )
 from tensorkeep.tensors.lazy._lazy import LazyTensor
 from tensorkeep.tensors.readers import RUN_LENGTH, Planned, TensorReader, joined_plan, put_block, run_of_blocks
+from tensorkeep.tensors.to_device import Block, gathering_device
 from tensorkeep.texts import listed
 from tensorkeep.transport import ByteRange, ByteSource, JoinedSource
 
@@ -132,6 +141,23 @@ class AssembledReader:
         with within_numpys_limits(name, entry.shape):
             elements = selection.apply(self._block(dtype, selection))
         return self.adapter.from_elements(elements, dtype)
+
+    def staged_block(self, name: str, entry: TensorEntry, selection: Selection) -> tuple[DeviceMemory, Block] | None:
+        """Return the device that can copy a part by itself, and how to gather it; None to read it in another way."""
+        if self.joined is not None:
+            return self.joined.staged_block(name, entry, selection)
+        dtype = _dtype_of(name, entry)
+        device = gathering_device(self.adapter, dtype)
+        if device is None or not selection.keeps_order:
+            return None
+
+        def read(index: tuple[int | slice, ...], into: memoryview) -> None:
+            part = selection.part(index)
+            block = np.frombuffer(into, dtype.bits_name).reshape(part.block_shape)
+            for piece in self._parts(part):  # other threads gather other parts
+                _put_part(block, piece)
+
+        return device, Block(self._path, dtype, selection.block_shape, read)
 
     def read_run(self, name: str, entry: TensorEntry, start: int, stop: int) -> Any:
         """Read a run of elements."""
