@@ -13,7 +13,8 @@ from torch.distributed.tensor import Shard
 
 import tensorkeep
 from tensorkeep.integrations.distributed import TensorkeepWriter
-from tests.support.integrations.distributed.gloo_ranks import FailedRank, Ranks, load, save
+from tests.support.integrations.distributed.failing_saves import contents, save_number, try_to_save, whole_number
+from tests.support.integrations.distributed.gloo_ranks import FailedRank, Killed, Ranks, load, save
 from tests.support.integrations.distributed.placed_tensors import spread
 from tests.support.remote.s3_bucket import Bucket
 
@@ -97,6 +98,27 @@ def test_ranks_with_different_keys_write_nothing(tmp_path: Path, ranks: Ranks, k
     with pytest.raises(FailedRank, match="ranks that save together have different keys"):
         ranks.run(save_with_several_keys, str(tmp_path / "c"), *keys)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("failing", [0, 2])
+def test_a_killed_rank_leaves_the_old_checkpoint(
+    tmp_path: Path, ranks: Ranks, failing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, key = tmp_path / "c", str(tmp_path / "aes.key")
+    tensorkeep.encryption.new_key(key)
+    monkeypatch.setenv("TENSORKEEP_KEY_FILE", key)
+    options = {"encrypt": key, "max_shard_size": "60KB"}
+    ranks.run(save_number, str(path), 1, options)
+    before = contents(path)
+
+    ranks.start(try_to_save, str(path), failing, "kill", {"encrypt": key}, timeout_s=2)
+    assert isinstance(ranks.results()[failing], Killed)
+    assert whole_number(path) == 1
+    assert {name: data for name, data in contents(path).items() if not name.startswith(".")} == before
+
+    ranks.run(save_number, str(path), 3, options)
+    assert whole_number(path) == 3
+    assert not any(name.startswith(".") for name in contents(path))
 
 
 def test_several_ranks_cannot_encrypt_one_file(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from tensorkeep.arrays import TensorToWrite
 from tensorkeep.buffers import Buffer
 from tensorkeep.checkpoint.ranks._assignments import EncryptAssignment
 from tensorkeep.checkpoint.ranks._parts import Part, part_to_write
-from tensorkeep.checkpoint.saving import Beat
+from tensorkeep.checkpoint.saving import Beat, ReservedFiles
 from tensorkeep.encryption import Encryption
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.tensors import Sealing, write_file
@@ -29,21 +29,18 @@ def encrypt_files(
     `own` has what the first rank got with values that are not tensors, by file.
     """
     heads: dict[str, bytes] = {}
-    for file, items in assigned.files.items():
-        of_rank = {name: part_to_write(parts[item], beat) for name, item in items.items()}
-        reserved = ReservedFile(assigned.reserved[file], is_synced=durable)
-        try:
-            heads[file] = write_file(
-                _BehindHeader(reserved, assigned.reserved[file]),
-                {**own.get(file, {}), **of_rank},
-                assigned.metadata,
-                sealing=Sealing(assigned.index_file, encryption, file),
-                arrangement=assigned.arrangement,
-            )
-            if durable:
-                reserved.sync()
-        finally:
-            reserved.close()
+    with ReservedFiles(tuple(assigned.reserved.values()), beat, durable=durable) as files:
+        for number, (file, reserved) in enumerate(assigned.reserved.items()):
+            of_rank = {name: part_to_write(parts[item], beat) for name, item in assigned.files[file].items()}
+            with files.using(number) as opened:
+                heads[file] = write_file(
+                    _BehindHeader(opened, reserved),
+                    {**own.get(file, {}), **of_rank},
+                    assigned.metadata,
+                    sealing=Sealing(assigned.index_file, encryption, file),
+                    arrangement=assigned.arrangement,
+                )
+        files.sync()
     return heads
 
 
