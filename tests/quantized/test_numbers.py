@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -152,3 +153,37 @@ def test_a_large_tensor_is_streamed(tmp_path: Path) -> None:
 
     assert nbytes == 4 * n_out * n_in
     assert peak < 100e6, "at most a few pieces are in memory, not 134 MB"
+
+
+@pytest.mark.parametrize(("shape", "block"), [((1, 2**21), 64), ((2, 3, 2**17), 4096), ((7, 11, 22), 64)])
+def test_runs_of_bitsandbytes_are_cut_wherever_they_are(tmp_path: Path, shape: tuple[int, ...], block: int) -> None:
+    with tensorkeep.open(four_bits(tmp_path / "x", shape, block)) as opened:
+        lazy = dequantize(opened, "f32")["w"]
+        whole = lazy.load()
+        for index in (np.s_[..., 5:9], np.s_[0], np.s_[-1, ..., 3], np.s_[..., ::3]):
+            assert np.array_equal(lazy[index], whole[index])
+        packed = opened["w"][...].reshape(-1)
+        places = np.stack([packed >> 4, packed & 15], axis=-1).reshape(-1)
+        magnitudes = np.repeat(opened["w.absmax"][...], block)[: whole.size]
+        assert np.array_equal(whole.reshape(-1)[places == 15], magnitudes[places == 15])  # the largest is 1
+
+
+@pytest.mark.parametrize("block", [2**17, 2**60])
+def test_blocks_of_impossible_sizes_are_refused(tmp_path: Path, block: int) -> None:
+    with (
+        tensorkeep.open(four_bits(tmp_path / "x", (8, 64), block)) as opened,
+        pytest.raises(FormatError, match="no possible size"),
+    ):
+        dequantize(opened)
+
+
+def four_bits(path: Path, shape: tuple[int, ...], block: int) -> Path:
+    n = int(np.prod(shape))
+    state = json.dumps({"blocksize": block, "shape": shape, "dtype": "bfloat16", "quant_type": "nf4"}).encode()
+    tensors = {
+        "w": np.random.default_rng(0).integers(0, 256, (n // 2, 1), dtype=np.uint8),
+        "w.absmax": np.random.default_rng(1).random(-(-n // block)).astype(np.float32) + 1,
+        "w.quant_state.bitsandbytes__nf4": np.frombuffer(state, np.uint8).copy(),
+    }
+    tensorkeep.save_checkpoint(tensors, path)
+    return path

@@ -32,6 +32,9 @@ _TABLES: Final = {
     "fp4": np.array([0, 0.0625, 8, 12, 4, 6, 2, 3, -0.0, -0.0625, -8, -12, -4, -6, -2, -3], np.float32)
     / np.float32(12),
 }
+_MAX_BLOCK: Final = 2**16
+"""Numbers that may share a magnitude; bitsandbytes makes blocks of up to 4,096."""
+
 _ENDINGS: Final = tuple(f".quant_state.bitsandbytes__{form}" for form in _TABLES)
 _ROLES: Final = {
     "magnitudes": ".absmax",
@@ -61,6 +64,7 @@ def _recognize(name: str, headers: Headers, settings: Settings) -> QuantizedTens
         )
     if magnitudes is None:
         raise wrong(name, "has no scales", parts, kind="missing", expected=f"`{name}.absmax`")
+    _check_blocks(name, parts, block, outer_block)
     is_nested = "outer" in parts
     expected = {"magnitudes": ("U8" if is_nested else "F32", (ceil(n / block),))}
     if is_nested:
@@ -93,6 +97,15 @@ def _recognize(name: str, headers: Headers, settings: Settings) -> QuantizedTens
     return QuantizedTensor(name, "bitsandbytes-4bit", shape, 4, form, of_block, parts, notes)
 
 
+def _check_blocks(name: str, parts: Mapping[str, str], *sizes: int | None) -> None:
+    """Refuse large blocks: to compute one number, all of its block are computed."""
+    largest = max(size or 0 for size in sizes)
+    if largest > _MAX_BLOCK:
+        raise wrong(
+            name, "has blocks of no possible size", parts, expected=f"at most {_MAX_BLOCK:,}", found=f"{largest:,}"
+        )
+
+
 def _shape(state: Mapping[str, Any]) -> tuple[int, ...]:
     shape = state.get("shape")
     is_one = isinstance(shape, list) and 0 < len(shape) <= 8 and all(whole(extent) for extent in shape)
@@ -110,16 +123,19 @@ def _decode(ops: Arithmetic, tensor: QuantizedTensor, take: Take, box: Box) -> F
     strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
     first = sum(axis.start * stride for axis, stride in zip(box, strides, strict=True))
     last = sum((axis.stop - 1) * stride for axis, stride in zip(box, strides, strict=True))
-    rows = widened(range(first, last + 1), strides[0] if strides else 1)
+    # Along dimensions before this one, the part has one position: all of it is within one run of rows
+    cut_axis = next((number for number, axis in enumerate(box) if len(axis) > 1), len(box) - 1)
+    row = strides[cut_axis]
+    rows = widened(range(first, last + 1), row)
     run = widened(rows, block)
     run = range(run.start, min(run.stop, prod(shape)))
     values = _values(ops, tensor, take, run)
     blocks = range(run.start // block, ceil(run.stop / block))
     values *= ops.repeat(_magnitudes(ops, tensor, take, blocks), block)[: len(run)]
-    within = values[cut(rows, run)].reshape(-1, *shape[1:])
-    offset = rows.start // (strides[0] or 1)
-    index = (cut(box[0], range(offset, offset + len(within))), *(slice(axis.start, axis.stop) for axis in box[1:]))
-    return within[index]
+    within = values[cut(rows, run)].reshape(-1, *shape[cut_axis + 1 :])
+    start = (first - rows.start) // row
+    inner = (slice(axis.start, axis.stop) for axis in box[cut_axis + 1 :])
+    return within[(slice(start, start + len(box[cut_axis])), *inner)].reshape(*map(len, box))
 
 
 def _values(ops: Arithmetic, tensor: QuantizedTensor, take: Take, run: range) -> Floats:

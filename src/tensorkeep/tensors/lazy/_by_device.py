@@ -16,13 +16,13 @@ from tensorkeep.tensors.readers import Reader
 from tensorkeep.tensors.to_device import device_memory_of, room_left
 
 COMPUTED_LENGTH: Final = 2**23
-"""Elements that a device computes at once: starting its operations takes as long as copying a quarter of these."""
+"""Elements that a device computes at once, so many that starting its operations takes little of the time."""
 
 _SCRATCH_NBYTES: Final = 24
-"""Bytes that computing an element takes meanwhile: two or three numbers of F32, and places in tables."""
+"""Bytes that computing an element takes meanwhile; GPTQ takes most of all layouts, 23."""
 
 _COMPUTED_FROM_NBYTES: Final = 2**20
-"""Bytes from which a tensor is computed by a device: starting that takes longer than to compute and copy fewer."""
+"""Bytes of a result from which a device computes it: for fewer, starting that takes most of the time."""
 
 _BATCH_NBYTES: Final = 2**29
 """Bytes of stored tensors that are read together. While some are computed, the next are read."""
