@@ -285,10 +285,10 @@ def rewrite_as_one(
                 own = [source for _, source in opened] if rewrite.takes_all else []
                 refuse_existing(os.fspath(directory), options.stem, own, new)
 
+        wanted, _ = select_and_drop(concatenate([source for _, source in opened]), rewrite)
         refuse_loss()
         state_files = {file for _, source in opened for file in (source.path, *source.state_files)}
         identities = {file: identity_of(file) for file in state_files if is_remote(file) or os.path.isfile(file)}
-        wanted, _ = select_and_drop(concatenate([source for _, source in opened]), rewrite)
         new = transform(wanted, rewrite)
         split = _split_names(new, options, layout)
         kept = {_place_of(lazy) for lazy in new.values() if lazy.digest is not None and lazy.name not in split}
