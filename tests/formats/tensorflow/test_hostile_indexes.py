@@ -268,7 +268,7 @@ def test_a_billion_data_files_cost_nothing(tmp_path: Path) -> None:
 
     with pytest.raises(TensorkeepError, match="missing"):
         tensorkeep.open(written(tmp_path, index))
-    assert time.perf_counter() - started < 1
+    assert time.perf_counter() - started < 5
 
 
 def test_keys_that_unfold_are_refused_before_they_fill_the_memory() -> None:

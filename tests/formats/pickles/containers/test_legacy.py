@@ -451,7 +451,7 @@ def test_a_hostile_file_is_refused_soon_and_in_little_memory(name: str) -> None:
     seconds = time.thread_time() - started
     _, peak = with_peak(refused)
 
-    assert seconds < 1
+    assert seconds < 5  # 0.3 s on a quiet machine; what is hostile takes minutes
     assert peak < 4 * max(len(file), 10e6)
 
 
