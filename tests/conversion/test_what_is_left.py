@@ -11,7 +11,7 @@ import torch
 
 import tensorkeep
 from tensorkeep.conversion import convert
-from tensorkeep.errors import LimitError, UnsupportedError
+from tensorkeep.errors import LimitError, TensorNotFoundError, UnsupportedError
 from tensorkeep.formats.pickles import PickleLimits
 from tensorkeep.kinds.pickles import _open as opening
 
@@ -221,3 +221,10 @@ def test_a_link_to_the_source_is_no_destination(tmp_path: Path, destination: str
         convert(tmp_path / "a.pt", tmp_path / destination, overwrite=True)
     assert (tmp_path / "a.pt").read_bytes() == before
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["model.safetensors"]
+
+
+def test_a_wrong_pattern_is_reported_before_an_occupied_destination(tmp_path: Path) -> None:
+    tensorkeep.save_checkpoint({"w": np.zeros(2)}, tmp_path)
+
+    with pytest.raises(TensorNotFoundError, match="nothing to drop"):
+        convert(tmp_path, tmp_path, drop="zzz*")

@@ -7,7 +7,7 @@ left out and reported.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,8 +17,8 @@ from tensorkeep.checkpoint import (
     Progress,
     RewriteOptions,
     SaveOptions,
+    loss_guard,
     provenance_of,
-    refuse_existing,
     refuse_replaced,
     transform,
     write_checkpoint,
@@ -240,15 +240,12 @@ def convert(
             dequantize=dequantize,
             keys=Keys.given(key),
         )
-
-        def refuse_loss(new: Collection[str] = ()) -> None:
-            if not overwrite:
-                own = sources.opened if rewrite.takes_all else ()
-                refuse_existing(target.directory, target.stem, own, new)
-
-        refuse_loss()
+        refuse_loss = loss_guard(
+            target.directory, target.stem, sources.opened, takes_all=rewrite.takes_all, overwrite=overwrite
+        )
         with PausedCollector():
             wanted = sources.wanted(rewrite)
+            refuse_loss()
             new = transform(wanted, rewrite)
             _refuse_dtypes(new)
             texts = new.metadata if metadata is None and new.has_metadata else metadata

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tensorkeep.checkpoint import RewriteOptions, concatenate, identity_of, open_found, select_and_drop
+from tensorkeep.checkpoint import RewriteOptions, concatenate, identities_of, open_found, select_and_drop
 from tensorkeep.collector import PausedCollector
 from tensorkeep.conversion._state import named_state
 from tensorkeep.conversion._ties import Ties, ties_of
@@ -57,8 +57,7 @@ class Sources:
         self._drop_unknown = drop_unknown
         self._paths = paths
         self.opened = [self._open(path, variant, files, limits, engine, keys) for path in paths]
-        state_files = (path for source in self.opened for path in (source.path, *source.state_files))
-        self.identities = {path: identity_of(path) for path in dict.fromkeys(state_files) if os.path.isfile(path)}
+        self.identities = identities_of(self.opened)
         self.composites: dict[str, str] = {}
         self.n_values = 0
         self._empty: list[str] = []

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tensorkeep.checkpoint import SaveOptions, identity_of, refuse_existing, refuse_replaced, write_checkpoint
+from tensorkeep.checkpoint import SaveOptions, identities_of, refuse_existing, refuse_replaced, write_checkpoint
 from tensorkeep.deltas import patched
 from tensorkeep.deltas.reading import Patch, Texts, content_of, texts_of
 from tensorkeep.digests import NO_DIGEST
@@ -159,7 +159,7 @@ def _write_file(view: LazyTensors, path: str, options: SaveOptions) -> None:
 
 def _replace(location: Location, view: LazyTensors, base: Any, options: SaveOptions) -> None:
     """Write a checkpoint in the place of the one that it is made of."""
-    identities = {file: identity_of(file) for file in (base.path, *base.state_files)}
+    identities = identities_of([base])
     base_name, variant = _names(location)
     own = msgspec.structs.replace(
         options,

@@ -15,7 +15,7 @@ from tensorkeep.checkpoint import (
     ReservedFiles,
     SaveOptions,
     destination_exists,
-    identity_of,
+    identities_of,
     refuse_replaced,
     whole_checkpoint,
 )
@@ -146,7 +146,7 @@ def reshard_for_ranks(
     with ExitStack() as files:
         _refuse_existing(target, overwrite=overwrite)
         opened = whole_checkpoint(path, variant, files, Keys.given(key))
-        identities = {file: identity_of(file) for file in opened.state_files if not is_remote(file)}
+        identities = identities_of([opened])
         shares = _shares(opened, path, styles, n_ranks)
         options = SaveOptions(
             max_shard_nbytes=parse_size(max_shard_size),

@@ -2,6 +2,8 @@
 
 - `_pipeline`: what checkpoints go through before they are written again.
 - `_existing`: another checkpoint at the destination is replaced only if the caller said so.
+- `_whole`: a finished checkpoint, opened to be written again.
+- `_rewrite`: checkpoints written as one.
 - `_same_arguments`: arguments that two functions share, explained once.
 - `_reshard`: `reshard` and `join`.
 - `_in_place`: an existing checkpoint, held open for an edit.
@@ -14,24 +16,21 @@
 from tensorkeep.checkpoint.rewriting._add_block_digests import add_block_digests
 from tensorkeep.checkpoint.rewriting._add_sha256 import add_sha256
 from tensorkeep.checkpoint.rewriting._edit import edit
-from tensorkeep.checkpoint.rewriting._existing import destination_exists, refuse_existing
+from tensorkeep.checkpoint.rewriting._existing import destination_exists, loss_guard, refuse_existing
 from tensorkeep.checkpoint.rewriting._pipeline import (
     RewriteOptions,
     check_replaced,
     concatenate,
     digests_to_replace,
-    identity_of,
+    identities_of,
     refuse_replaced,
     select_and_drop,
     transform,
 )
 from tensorkeep.checkpoint.rewriting._provenance import provenance_of
-from tensorkeep.checkpoint.rewriting._reshard import (
-    join,
-    reshard,
-    rewrite_as_one,
-    whole_checkpoint,
-)
+from tensorkeep.checkpoint.rewriting._reshard import join, reshard
+from tensorkeep.checkpoint.rewriting._rewrite import rewrite_as_one
+from tensorkeep.checkpoint.rewriting._whole import whole_checkpoint
 from tensorkeep.parallel import Progress
 
 __all__ = [
@@ -44,8 +43,9 @@ __all__ = [
     "destination_exists",
     "digests_to_replace",
     "edit",
-    "identity_of",
+    "identities_of",
     "join",
+    "loss_guard",
     "provenance_of",
     "refuse_existing",
     "refuse_replaced",

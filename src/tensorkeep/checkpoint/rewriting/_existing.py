@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from errno import EEXIST
+from typing import Protocol
 
 from tensorkeep.checkpoint.saving import FileNames
 from tensorkeep.errors import DestinationExistsError
 from tensorkeep.kinds import Opened
 from tensorkeep.texts import listed
 from tensorkeep.transport import exists, is_remote, join, without_secrets
+
+
+class LossGuard(Protocol):
+    """Refuses a destination whose checkpoint would be lost."""
+
+    def __call__(self, new: Collection[str] = ()) -> None:
+        """Raise DestinationExistsError; `new` names files about to be written."""
+
+
+def loss_guard(
+    directory: str, stem: str, sources: Sequence[Opened], *, takes_all: bool, overwrite: bool
+) -> LossGuard:
+    """Return what `refuse_existing` does for these sources; they may be replaced if all their tensors are taken."""
+
+    def refuse_loss(new: Collection[str] = ()) -> None:
+        if not overwrite:
+            refuse_existing(directory, stem, sources if takes_all else (), new)
+
+    return refuse_loss
 
 
 def refuse_existing(directory: str, stem: str, sources: Iterable[Opened], new: Collection[str] = ()) -> None:

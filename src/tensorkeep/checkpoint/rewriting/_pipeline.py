@@ -7,7 +7,7 @@ change, so that damage never gets a new digest; then the save, which `refuse_rep
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -52,7 +52,7 @@ class RewriteOptions(msgspec.Struct, frozen=True, kw_only=True):
         return self.select is None and self.drop is None
 
 
-def identity_of(path: str) -> tuple[int, ...]:
+def _identity_of(path: str) -> tuple[int, ...]:
     """Return a value that changes when a local file is replaced or written; a URL has a pinned version instead."""
     if is_remote(path):
         return ()
@@ -61,10 +61,16 @@ def identity_of(path: str) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def refuse_replaced(identities: dict[str, tuple[int, ...]]) -> None:
+def identities_of(sources: Iterable[Opened]) -> dict[str, tuple[int, ...]]:
+    """Return the path of each file that says what the sources hold, with its identity."""
+    paths = dict.fromkeys(path for source in sources for path in (source.path, *source.state_files))
+    return {path: _identity_of(path) for path in paths if is_remote(path) or os.path.isfile(path)}
+
+
+def refuse_replaced(identities: Mapping[str, tuple[int, ...]]) -> None:
     """Refuse to commit if a source was saved again after it was read."""
     for path, identity in identities.items():
-        if identity_of(path) != identity:
+        if _identity_of(path) != identity:
             raise SourceChangedError(
                 "the checkpoint was saved again while it was read", path=path, hint="Start again"
             )

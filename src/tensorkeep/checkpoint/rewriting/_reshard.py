@@ -7,40 +7,18 @@ digests, so they are first checked against their old ones: damage is never made 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from tensorkeep.checkpoint._open import open_found
-from tensorkeep.checkpoint.rewriting._existing import refuse_existing
-from tensorkeep.checkpoint.rewriting._pipeline import (
-    RewriteOptions,
-    check_replaced,
-    concatenate,
-    digests_to_replace,
-    identity_of,
-    refuse_replaced,
-    select_and_drop,
-    subprogress,
-    transform,
-)
-from tensorkeep.checkpoint.rewriting._provenance import provenance_of
+from tensorkeep.checkpoint.rewriting._pipeline import RewriteOptions
+from tensorkeep.checkpoint.rewriting._rewrite import rewrite_as_one
 from tensorkeep.checkpoint.rewriting._same_arguments import same_arguments_as
-from tensorkeep.checkpoint.saving import SaveOptions, refuse_file_name, write_checkpoint
+from tensorkeep.checkpoint.saving import SaveOptions
 from tensorkeep.encryption import Encryption, KeyLike, Keys
-from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES
-from tensorkeep.kinds import Opened, OpenOptions, Place
-from tensorkeep.kinds.origins import Origin, SourceToOpen, origins_of
-from tensorkeep.kinds.registry import find_kind
-from tensorkeep.kinds.safetensors import read_index
 from tensorkeep.layout import Index, parse_size
-from tensorkeep.parallel import Progress, ProgressMeter
-from tensorkeep.tensors import LazyTensor, LazyTensors, Renaming, Selector, check_target, prepare
-from tensorkeep.texts import listed
-from tensorkeep.transport import ByteRange, is_directory, is_remote, listing_cache
+from tensorkeep.parallel import Progress
+from tensorkeep.tensors import LazyTensors, Renaming, Selector
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -256,123 +234,3 @@ def join(  # noqa: D417 - the decorator explains the others
     rewrite_as_one(
         paths, directory, variant, rewrite, options, overwrite=overwrite, keys=Keys.given(key), operation=operation
     )
-
-
-def rewrite_as_one(
-    sources: Iterable[_Path],
-    directory: _Path,
-    variant: str | None,
-    rewrite: RewriteOptions,
-    options: SaveOptions,
-    *,
-    overwrite: bool,
-    keys: Keys | None = None,
-    operation: str | None = None,
-) -> None:
-    """Write checkpoints as one: what `reshard` and `join` do; `operation` is what its provenance calls that."""
-    paths = [os.fspath(path) for path in sources]
-    if not paths:
-        raise UnsupportedError("there is nothing to join", expected="at least one checkpoint")
-    layout = options.layout
-    if layout is not None and not isinstance(layout, Index):
-        layout = read_index(os.fspath(layout))
-    with ExitStack() as files:
-        refuse_file_name(check_target(directory))
-        opened = [(path, whole_checkpoint(path, variant, files, keys)) for path in paths]
-
-        def refuse_loss(new: Collection[str] = ()) -> None:
-            if not overwrite:
-                own = [source for _, source in opened] if rewrite.takes_all else []
-                refuse_existing(os.fspath(directory), options.stem, own, new)
-
-        wanted, _ = select_and_drop(concatenate([source for _, source in opened]), rewrite)
-        refuse_loss()
-        state_files = {file for _, source in opened for file in (source.path, *source.state_files)}
-        identities = {file: identity_of(file) for file in state_files if is_remote(file) or os.path.isfile(file)}
-        new = transform(wanted, rewrite)
-        split = _split_names(new, options, layout)
-        kept = {_place_of(lazy) for lazy in new.values() if lazy.digest is not None and lazy.name not in split}
-        remade = {name for name, lazy in wanted.items() if _place_of(lazy) not in kept}
-        checks = [(path, digests_to_replace(source, remade)) for path, source in opened]
-        n_checked = sum(len(check.span) for _, of_path in checks for check in of_path)
-        total = n_checked + new.nbytes
-        report = options.progress or (lambda _, __: None)
-        check_replaced(checks, ProgressMeter(report, total), options.executor)
-        describe = None
-        if operation is not None:
-            read = [source for _, source in opened]
-            describe = provenance_of(operation, read, rewrite, options, os.fspath(directory))
-
-        def finish(staged: Collection[str]) -> None:
-            refuse_replaced(identities)
-            refuse_loss(staged)
-
-        complete = msgspec.structs.replace(
-            options,
-            layout=layout,
-            index_metadata=_kept_of_index([source for _, source in opened]),
-            block_digests=any(source.index is not None and source.index.sidecars for _, source in opened),
-            progress=subprogress(report, n_checked, total),
-            origins=_origins(new, wanted, opened, variant, rewrite) if options.executor is not None else {},
-            before_commit=finish,
-            describe=describe,
-        )
-        write_checkpoint(prepare(new), directory, complete)
-
-
-def _origins(
-    new: LazyTensors,
-    wanted: LazyTensors,
-    opened: Sequence[tuple[str, Opened]],
-    variant: str | None,
-    rewrite: RewriteOptions,
-) -> dict[str, Origin]:
-    """Return what workers need to make tensors again; nothing if a function of the caller changes them."""
-    if rewrite.change is not None:
-        return {}
-    by_path = [(SourceToOpen.of(each, path, variant), each) for path, each in opened]
-    return origins_of(new, wanted, by_path, rewrite.seed)
-
-
-def _kept_of_index(sources: list[Opened]) -> dict[str, Any] | None:
-    """Return the metadata of the index of a single source without the sizes; None if there is no other."""
-    index = sources[0].index if len(sources) == 1 else None
-    metadata = {} if index is None else index.metadata
-    return {key: value for key, value in metadata.items() if not key.startswith("total_")} or None
-
-
-def whole_checkpoint(path: str, variant: str | None, files: ExitStack, keys: Keys | None = None) -> Opened:
-    """Open a finished checkpoint that holds nothing but tensors; `files` closes it."""
-    options = OpenOptions(variant=variant if is_directory(path) else None, keys=keys)
-    with listing_cache(path) as given:
-        place = Place(given, variant=options.variant)
-        found = find_kind(place)
-        if found.kind.is_converted:
-            raise UnsupportedError(
-                f"this is {found.kind.name}, and not a finished checkpoint",
-                path=path,
-                hint="`tensorkeep convert` (tensorkeep.convert) turns it into one",
-            )
-        opened = files.enter_context(open_found(place, found, options))
-        opened.require_names()
-        if left_out := opened.left_out():
-            raise UnsupportedError(
-                "this holds more than tensors",
-                path=path,
-                found=listed(f"`{other.name}`: {other.what}" for other in left_out),
-                hint="`tensorkeep convert` (tensorkeep.convert) writes the tensors and says what it leaves out",
-            )
-        return opened
-
-
-def _place_of(lazy: LazyTensor) -> tuple[int, ByteRange | None]:
-    """Return where the bytes of a tensor are."""
-    return id(lazy.source), lazy.span
-
-
-def _split_names(tensors: LazyTensors, options: SaveOptions, layout: Index | None) -> set[str]:
-    """Return the tensors that will be split over shards."""
-    if layout is not None:
-        return set(layout.splits)
-    limit = options.max_shard_nbytes
-    return {name for name, lazy in tensors.items() if lazy.nbytes > limit} if options.split_large else set()
