@@ -97,9 +97,14 @@ def check_finite(what: str, value: float) -> None:
 
 
 def weighted_sum(weights: Sequence[float], *models: Numbers) -> Numbers:
-    """Return the sum of each model's numbers times its weight."""
-    total = models[0] * weights[0]
-    product = np.empty_like(total)
-    for numbers, weight in zip(models[1:], weights[1:], strict=True):
-        total += np.multiply(numbers, weight, out=product)
+    """Return the sum of each model's numbers times its weight, in the memory of the first; the others change too."""
+    for numbers, weight in zip(models, weights, strict=True):
+        np.multiply(numbers, weight, out=numbers)
+    return summed_in_place(*models)
+
+
+def summed_in_place(total: Numbers, *others: Numbers) -> Numbers:
+    """Add the others to the first."""
+    for numbers in others:
+        total += numbers
     return total

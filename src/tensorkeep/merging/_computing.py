@@ -17,10 +17,13 @@ from tensorkeep.tensors import LazyTensor, LazyTensors, Scope, TensorView, combi
 Numbers: TypeAlias = npt.NDArray[Any]
 
 Merge: TypeAlias = Callable[..., Numbers]
-"""Takes the numbers of each model's tensor, F32 or F64, and returns new ones of the same shape and dtype."""
+"""Takes the numbers of each model's tensor, F32 or F64, and returns others of the same shape and dtype.
 
-_BLOCK_LENGTH: Final = 2**15
-"""Numbers to compute with at a time: in F32 they and a few intermediate results stay in the L2 cache."""
+The numbers are copies, which it may overwrite.
+"""
+
+_BLOCK_LENGTH: Final = 2**16
+"""Numbers to compute with at a time: in F32 those of a few models stay in the L2 cache."""
 
 Integers: TypeAlias = Literal["equal", "first", "last"]
 """What becomes of tensors that are not floating-point numbers: they must be equal, or one model's are taken."""
@@ -80,12 +83,16 @@ def _check_dtypes(name: str, tensors: Sequence[LazyTensor]) -> None:
 
 def computed_in_wide(merge: Merge, dtypes: Sequence[str]) -> Callable[..., Numbers]:
     """Return a function of tensors as they are stored: in F64 if one is, else F32, rounded to the first's dtype."""
-    return partial(_in_wide, merge, BY_NAME["F64" if "F64" in dtypes else "F32"], BY_NAME[dtypes[0]])
+    return partial(_in_wide, merge, _wide(dtypes), BY_NAME[dtypes[0]])
 
 
 def computed_in_blocks(merge: Merge, dtypes: Sequence[str]) -> Callable[..., Numbers]:
     """Return such a function for an elementwise merge, which is called for short blocks."""
-    return partial(_in_blocks, computed_in_wide(merge, dtypes))
+    return partial(_in_blocks, merge, _wide(dtypes), BY_NAME[dtypes[0]])
+
+
+def _wide(dtypes: Sequence[str]) -> DType:
+    return BY_NAME["F64" if "F64" in dtypes else "F32"]
 
 
 def _in_wide(merge: Merge, wide: DType, narrow: DType, *stored: Any) -> Numbers:
@@ -95,12 +102,23 @@ def _in_wide(merge: Merge, wide: DType, narrow: DType, *stored: Any) -> Numbers:
     return numbers
 
 
-def _in_blocks(compute: Callable[..., Numbers], *stored: Any) -> Numbers:
+def _in_blocks(merge: Merge, wide: DType, narrow: DType, *stored: Any) -> Numbers:
+    arrays = adapter_for("numpy")
     flat = [tensor.reshape(-1) for tensor in stored]
     merged_numbers = np.empty(len(flat[0]), flat[0].dtype)
-    for block in blocks_of(len(merged_numbers)):
-        merged_numbers[block] = compute(*(tensor[block] for tensor in flat))
+    # One block of each tensor, used again: memory that is new to the process costs more than computing in it.
+    room = [np.empty(min(_BLOCK_LENGTH, len(flat[0])), f"f{wide.bits // 8}") for _ in flat]
+    with np.errstate(all="ignore"):  # a model may hold infinities
+        for block in blocks_of(len(merged_numbers)):
+            numbers = [_widened(tensor[block], wide_block) for tensor, wide_block in zip(flat, room, strict=True)]
+            merged_numbers[block] = arrays.cast(merge(*numbers), narrow)
     return merged_numbers.reshape(stored[0].shape)
+
+
+def _widened(stored: Numbers, room: Numbers) -> Numbers:
+    numbers = room[: len(stored)]
+    numbers[...] = stored
+    return numbers
 
 
 def blocks_of(length: int, step: int = _BLOCK_LENGTH) -> Iterator[slice]:

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from tensorkeep.merging._average import check_finite, weights_for
+from tensorkeep.merging._average import check_finite, summed_in_place, weights_for
 from tensorkeep.merging._computing import Numbers, merged
 from tensorkeep.tensors import LazyTensors, TensorView
 
@@ -128,13 +128,10 @@ def dare(
 
 
 def _summed(factors: Sequence[float], base: Numbers, *models: Numbers) -> Numbers:
-    total = base.copy()
-    change = np.empty_like(total)
     for numbers, factor in zip(models, factors, strict=True):
-        np.subtract(numbers, base, out=change)
-        change *= factor
-        total += change
-    return total
+        np.subtract(numbers, base, out=numbers)
+        np.multiply(numbers, factor, out=numbers)
+    return summed_in_place(base, *models)
 
 
 def _trimmed_and_elected(
