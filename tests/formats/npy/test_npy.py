@@ -121,11 +121,11 @@ def test_fields_of_structured_arrays_are_tensors_of_their_own() -> None:
     assert not file.unknowns
 
 
-def test_a_field_between_odd_ones_is_unknown() -> None:
-    file = read(saved(np.zeros(3, [("a", "u1"), ("b", "<f4")])))
+def test_fields_that_would_be_tensors_of_one_name_are_refused() -> None:
+    array = np.array([(1, (2,))], [("a.b", "f4"), ("a", [("b", "f4")])])
 
-    assert list(file.tensors) == ["tensor.a"]
-    assert "apart" in str(file.unknowns["tensor.b"])
+    with pytest.raises(FormatError, match=r"two fields .* of one name.*'a\.b'"):
+        read(saved(array))
 
 
 @pytest.mark.parametrize(

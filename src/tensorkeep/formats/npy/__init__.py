@@ -4,6 +4,7 @@ Nothing evaluates a header, and nothing unpickles: arrays of Python objects are 
 
 - `_read`: `parse_npy` and `parse_npz`.
 - `_arrays`: where the tensors of an array are.
+- `_records`: a field of packed records, in chunks.
 - `_header`: the header of one array.
 - `_elements`: its dtype.
 - `_literal`: the Python literals that headers are.

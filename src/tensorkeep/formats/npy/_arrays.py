@@ -16,12 +16,13 @@ from tensorkeep.formats._strings import StringArray
 from tensorkeep.formats.archives import InflatedSource, Member
 from tensorkeep.formats.npy._elements import Field
 from tensorkeep.formats.npy._header import ArrayHeader
+from tensorkeep.formats.npy._records import RecordChunks
 from tensorkeep.transport import ByteRange, ByteSource
 
 _LAST_CHARACTER, _SURROGATES, _N_SURROGATES = 0x10FFFF, 27, 0x800
 """The last code point, and the block of 2,048 that are no characters."""
 
-_APART = "a field whose numbers are not whole multiples of their size apart"
+_NO_BYTES = "a field without bytes"
 
 
 class UnknownArray(msgspec.Struct, frozen=True):
@@ -81,20 +82,30 @@ def _place_field(field: Field, header: ArrayHeader, data_start: int, where: Arra
         if field.is_text and field.nbytes and not header.elements.holds_objects:
             return _strings(field, header, data_start, where)
         return UnknownArray(field.code, field.reason or "next to Python objects, in one pickle, which is never run")
-    shape, steps = header.shape + field.shape, header.steps + field.steps
     nbytes = ALL_BY_NAME[field.dtype].itemsize if field.dtype else field.nbytes
-    if not nbytes or any(step % nbytes for extent, step in zip(shape, steps, strict=True) if extent > 1):
-        return UnknownArray(field.code, _APART)
-    place = TensorPlace(
-        field.dtype or field.code,
+    if not nbytes:
+        return UnknownArray(field.code, _NO_BYTES)
+    place = _numbers(field, nbytes, header, where.start + data_start, where)
+    return place if field.dtype else UntypedTensor(f"{field.code}: {field.reason}", nbytes, place)
+
+
+def _numbers(field: Field, nbytes: int, header: ArrayHeader, start: int, where: ArrayBytes) -> TensorPlace:
+    """Return where the numbers of a field are; `nbytes` is the size of one, and the first record is at `start`."""
+    dtype = field.dtype or field.code
+    shape, steps = header.shape + field.shape, header.steps + field.steps
+    n_elements = prod(shape)
+    if n_elements and any(step % nbytes for extent, step in zip(shape, steps, strict=True) if extent > 1):
+        records = RecordChunks(field, nbytes, header, where.whole, start, where.checksum)
+        return TensorPlace(dtype, shape, start, chunks=records)
+    return TensorPlace(
+        dtype,
         shape,
-        where.start + data_start + field.start,
+        start + (field.start if n_elements else 0),  # without records, the file may end at their start
         strides=tuple(step // nbytes for step in steps),
         is_big_endian=field.is_big_endian,
         source=where.source,
         checksum=where.checksum,
     )
-    return place if field.dtype else UntypedTensor(f"{field.code}: {field.reason}", nbytes, place)
 
 
 def _strings(field: Field, header: ArrayHeader, data_start: int, where: ArrayBytes) -> StringArray:

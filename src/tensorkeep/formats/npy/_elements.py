@@ -148,7 +148,21 @@ def _parse_record(descr: list[Any]) -> Elements:
                 for field in elements.fields
             ]
         position += elements.nbytes * prod(shape)
+    _refuse_equal_paths(fields)
     return Elements(position, tuple(fields), holds_objects)
+
+
+def _refuse_equal_paths(fields: list[Field]) -> None:
+    """Refuse fields of one path: `a.b` beside the field `b` of `a`."""
+    paths: set[str] = set()
+    for field in fields:
+        if field.path in paths:
+            raise FormatError(
+                "two fields of the array would be tensors of one name",
+                found=repr(field.path[1:]),
+                hint="Save the array with other names of fields; a dot separates names within each other",
+            )
+        paths.add(field.path)
 
 
 def _parse_part(part: Any) -> tuple[str, Any, tuple[int, ...]]:
