@@ -125,7 +125,19 @@ def test_json(capsys: pytest.CaptureFixture[str], path_a: Path, save_b: Any) -> 
         ],
         "ties": [],
         "data": [],
+        "not_compared_in_a": [],
+        "not_compared_in_b": [],
     }
+
+
+def test_what_is_not_compared_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.ones(2), w=np.ones(3, ml_dtypes.bfloat16), words=np.array(["a"]))
+
+    status, lines = diff(capsys, tmp_path / "a.npz", tmp_path / "a.npz")
+
+    assert status == 0
+    assert lines[0].endswith("a.npz, as they are not tensors: words, w")
+    assert lines[-1] == "equal: 1 tensor"
 
 
 def test_json_has_no_numbers_that_json_cannot_write(

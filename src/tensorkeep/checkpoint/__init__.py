@@ -3,6 +3,7 @@
 - `_open`: opens and loads what is at a path.
 - `_trusted_open`: what a policy demands of an open.
 - `_keywords`: the arguments that both take. Pure.
+- `_unread`: what a load leaves out.
 - `_materialize`: nested data with lazy tensors, and the same with tensors.
 - `saving/`: saving many files as one checkpoint.
 - `streaming/`: a checkpoint written tensor by tensor.
@@ -22,6 +23,7 @@ from tensorkeep.checkpoint._open import (
     open_with,
     read_consistently,
 )
+from tensorkeep.checkpoint._unread import UnreadWarning
 from tensorkeep.checkpoint.diffing import (
     Compared,
     DataDiff,
@@ -140,6 +142,7 @@ __all__ = [
     "StoredPart",
     "StrayShardWarning",
     "TensorDiff",
+    "UnreadWarning",
     "UploadSpec",
     "UploadedFile",
     "add_block_digests",

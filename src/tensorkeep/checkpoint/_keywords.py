@@ -24,6 +24,7 @@ class _CommonKeywords(TypedDict, total=False):
     dangerous: Dangerous
     limits: PickleLimits
     engine: str | None
+    dtypes: Mapping[str, Any] | None
     trust: Trust | None
     key: KeyLike | Sequence[KeyLike] | None
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, overload
 
 from tensorkeep.arrays import DEFAULT_FRAMEWORK, Framework, library_for
+from tensorkeep.checkpoint._unread import warn_of_unread
 from tensorkeep.checkpoint.verifying import run_checks
 from tensorkeep.encryption import KeyLike, Keys
 from tensorkeep.errors import SourceChangedError, UnsupportedError
@@ -94,6 +95,7 @@ def open_checkpoint(
     limits: PickleLimits = DEFAULT_LIMITS,
     max_header_nbytes: int = MAX_HEADER_NBYTES,
     engine: str | None = None,
+    dtypes: Mapping[str, Any] | None = None,
     trust: Trust | None = None,
     key: KeyLike | Sequence[KeyLike] | None = None,
 ) -> Opened:
@@ -129,6 +131,8 @@ def open_checkpoint(
         engine: The library that reads the files instead of tensorkeep, such as `"tensorstore"` for orbax. Its parser
             is fed the bytes of the files, so name one only for files that you trust. For safetensors files, it loads
             whole tensors of torch: `"instanttensor"`, `"fastsafetensors"` or `"safetensors"`.
+        dtypes: Dtypes of tensors whose file names none, such as bfloat16 in NumPy's files: name or shell pattern to
+            dtype, as in `{"w": "bfloat16"}`.
         trust: Whose signatures count: a `Policy`, the path of one or of a public key. Then only what they signed is
             opened: the index and headers are compared with the signature now, and tensors when they are read. Files
             without digests are read whole; on a server, they are refused. None takes the policy that the environment
@@ -152,6 +156,8 @@ def open_checkpoint(
         UnsafeError: If a pickle names something that could only do harm, or that `strict` refuses. Nothing was run.
         LimitError: If a header, the index or a pickle is too long, or a pickle exceeds another bound.
         EncryptedError: If it is encrypted with another key.
+        DtypeError: If one of `dtypes` is unknown, or the tensor's elements have another size.
+        TensorNotFoundError: If no tensor without a dtype has a name in `dtypes`.
         UnsupportedError: If the target cannot be opened, an argument is invalid, a directory holds several
             checkpoints, the digests are of a later version, or `verify` is set and there are no digests.
         TrustError: If it is not proven that this is what was signed, or the policy does not allow the format.
@@ -180,6 +186,7 @@ def open_checkpoint(
         dangerous=dangerous,
         limits=limits,
         engine=engine,
+        dtypes=dtypes or {},
         keys=Keys.given(key),
         lazily=True,
     )
@@ -266,6 +273,7 @@ def load(
     dangerous: Dangerous = "refuse",
     limits: PickleLimits = DEFAULT_LIMITS,
     engine: str | None = None,
+    dtypes: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     dequantize: Any = None,
     trust: Trust | None = None,
@@ -301,8 +309,12 @@ def load(
             tensor. It begins again if a save replaces a remote checkpoint during the load.
         dequantize: Dtype in which to compute the numbers of quantized tensors, such as `"bf16"`; other tensors stay
             as they are. None refuses to load quantized tensors. A nested state with such tensors is refused.
+        dtypes: Dtypes of tensors whose file names none, by name or shell pattern; see `open`.
         trust: Whose signatures count: a `Policy`, the path of one or of a public key; see `open`.
         key: The key of an encrypted checkpoint; see `open`.
+
+    Objects that are not read as tensors are left out with an `UnreadWarning`, unless the saved value has a place for
+    them.
 
     Returns:
         The saved state. If the file records only names, a dict of name to tensor in byte order; type checkers take
@@ -320,9 +332,9 @@ def load(
         FormatError: If the description of the state is malformed, or the parts of a tensor do not fit together.
         UnsafeError: If a pickle names something that could only do harm, or that `strict` refuses. Nothing was run.
         EncryptedError: If it is encrypted, and the key is missing or another one.
-        TensorNotFoundError: If `only` matches nothing.
+        TensorNotFoundError: If `only` matches nothing, or no tensor without a dtype has a name in `dtypes`.
         SharedMemoryError: If tensors share memory and `ties` is `"error"`.
-        DtypeError: If tensorkeep or the framework does not know a dtype.
+        DtypeError: If tensorkeep or the framework does not know a dtype, or one of `dtypes` has another size.
         LimitError: If a tensor has more dimensions than the framework allows, or a header, pickle or tree exceeds a
             bound.
         DeviceError: If a device is not on this machine, no tensor can go there, or `device_map` has none for a tensor
@@ -360,10 +372,13 @@ def load(
             dangerous=dangerous,
             limits=limits,
             engine=engine,
+            dtypes=dtypes,
             trust=trust,
             key=key,
         ) as opened:
-            return opened.load_state(options) if device_map is None else opened.load_on_devices(options)
+            loaded = opened.load_state(options) if device_map is None else opened.load_on_devices(options)
+            warn_of_unread(opened, only)
+            return loaded
 
     return read_consistently(target, read)
 

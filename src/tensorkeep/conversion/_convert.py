@@ -123,6 +123,7 @@ def convert(
     share_views: bool = False,
     limits: PickleLimits = DEFAULT_LIMITS,
     engine: str | None = None,
+    dtypes: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     key: KeyLike | Sequence[KeyLike] | None = None,
     encrypt: KeyLike | Encryption | None = None,
@@ -176,6 +177,7 @@ def convert(
             but other readers find only the stored tensors. Otherwise each tensor is stored separately.
         limits: Bounds on what the pickle of each file may cost.
         engine: The library that reads the source instead of tensorkeep; see `open`.
+        dtypes: Dtypes of tensors whose file names none, by name or shell pattern, for each source; see `open`.
         progress: Called with the bytes checked and written so far and the total, by one thread at a time. If it
             raises, the work stops and the destination is unchanged.
         key: The key of an encrypted source; see `open`.
@@ -197,9 +199,10 @@ def convert(
             source.
         SourceChangedError: If a source changed during the conversion.
         FormatError: If a file is malformed.
-        DtypeError: If safetensors cannot hold the dtype of a tensor, or `cast` is not a known dtype.
-        TensorNotFoundError: If `select` or `drop` matches nothing, no tensor is left, or no tensor has a name to
-            rename or the prefix to strip.
+        DtypeError: If safetensors cannot hold the dtype of a tensor, `cast` is not a known dtype, or one of `dtypes`
+            is not or has elements of another size.
+        TensorNotFoundError: If `select` or `drop` matches nothing, `dtypes` names another tensor, no tensor
+            is left, or no tensor has a name to rename or the prefix to strip.
         RefusedError: If two tensors would have the same name.
         LimitError: If a file exceeds a bound, or tensors that share bytes would take many times the size of their
             file.
@@ -237,6 +240,7 @@ def convert(
             limits=limits,
             is_shared=share_views,
             engine=engine,
+            dtypes=dtypes,
             dequantize=dequantize,
             keys=Keys.given(key),
         )
@@ -261,7 +265,7 @@ def convert(
         wait_for_sums = files.enter_context(checks.summing())
         written: list[str] = []
         origins: dict[str, Origin] = {}
-        if executor is not None and dequantize is None and not drop_unknown and limits == DEFAULT_LIMITS:
+        if executor is not None and dequantize is None and not (drop_unknown or dtypes) and limits == DEFAULT_LIMITS:
             by_path = [(SourceToOpen.of(each, path, variant, engine), each) for path, each in sources.by_path]
             origins = origins_of(new, wanted, by_path, seed)
 

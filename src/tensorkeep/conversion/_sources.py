@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from operator import is_
 from typing import Any, Final
@@ -25,10 +25,8 @@ from tensorkeep.tensors import LazyTensors, TensorView
 from tensorkeep.texts import counted, listed
 from tensorkeep.transport import is_directory, listing_cache
 
-_HINT: Final = (
-    "Nothing was run. `tensorkeep scan` shows what would be run elsewhere;"
-    " drop_unknown=True (--drop-unknown) converts everything else"
-)
+_DROP: Final = "drop_unknown=True (--drop-unknown) converts everything else"
+_HINT: Final = f"Nothing was run. `tensorkeep scan` shows what would be run elsewhere; {_DROP}"
 
 
 class Sources:
@@ -51,12 +49,20 @@ class Sources:
         limits: PickleLimits,
         is_shared: bool,
         engine: str | None = None,
+        dtypes: Mapping[str, Any] | None = None,
         dequantize: Any = None,
         keys: Keys | None = None,
     ) -> None:
         self._drop_unknown = drop_unknown
         self._paths = paths
-        self.opened = [self._open(path, variant, files, limits, engine, keys) for path in paths]
+        options = OpenOptions(
+            dangerous="record" if drop_unknown else "refuse",
+            limits=limits,
+            engine=engine,
+            dtypes=dtypes or {},
+            keys=keys,
+        )
+        self.opened = [self._open(path, variant, files, options) for path in paths]
         self.identities = identities_of(self.opened)
         self.composites: dict[str, str] = {}
         self.n_values = 0
@@ -72,22 +78,8 @@ class Sources:
             self._tensors = concatenate(numbers)
             self._is_as_stored = all(map(is_, read, numbers))
 
-    def _open(
-        self,
-        path: str,
-        variant: str | None,
-        files: ExitStack,
-        limits: PickleLimits,
-        engine: str | None,
-        keys: Keys | None,
-    ) -> Opened:
-        options = OpenOptions(
-            variant=variant if is_directory(path) else None,
-            dangerous="record" if self._drop_unknown else "refuse",
-            limits=limits,
-            engine=engine,
-            keys=keys,
-        )
+    def _open(self, path: str, variant: str | None, files: ExitStack, options: OpenOptions) -> Opened:
+        options = msgspec.structs.replace(options, variant=variant if is_directory(path) else None)
         try:
             with listing_cache(path) as given:
                 # Only a conversion looks into a file named .safetensors: it may be a pickle.
@@ -166,11 +158,12 @@ class Sources:
     def _refuse_unknown(self, unknowns: list[LeftOut]) -> None:
         if unknowns:
             texts = [f"`{unknown.name}`: {unknown.what}" if unknown.name else unknown.what for unknown in unknowns]
+            is_run = any(unknown.is_run for unknown in unknowns)
             raise UnsafeError(
-                f"{counted(len(unknowns), 'object')} not known to be data",
+                f"{counted(len(unknowns), 'object')} not {'known to be data' if is_run else 'read as a tensor'}",
                 path=self._path,
                 found=listed(texts),
-                hint=_HINT,
+                hint=_HINT if is_run else _hint_for_unread(unknowns),
             )
 
     def _refuse_empty(self, names: list[str]) -> None:
@@ -204,6 +197,14 @@ class Sources:
     def ties(self, wanted: LazyTensors, new: LazyTensors, taken_keys: Container[str]) -> Ties:
         """Return which of the new tensors share memory."""
         return ties_of(((name, self._views.get(old)) for old, name in zip(wanted, new, strict=True)), taken_keys)
+
+
+def _hint_for_unread(unknowns: list[LeftOut]) -> str:
+    """Say how to convert a file with tensors that are not read."""
+    untyped = next((unknown.name for unknown in unknowns if unknown.is_untyped), None)
+    if untyped is None:
+        return _DROP
+    return f'dtypes={{"{untyped}": "bfloat16"}} (--dtype {untyped}=bfloat16) reads it as this dtype; {_DROP}'
 
 
 def _among(tensors: LazyTensors, others: LazyTensors) -> TensorView:

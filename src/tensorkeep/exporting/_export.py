@@ -78,6 +78,7 @@ def export(
     check: bool = True,
     limits: PickleLimits = DEFAULT_LIMITS,
     engine: str | None = None,
+    dtypes: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     key: KeyLike | Sequence[KeyLike] | None = None,
 ) -> Export:
@@ -108,6 +109,7 @@ def export(
             anything is replaced.
         limits: Bounds on what the pickle of each file may cost.
         engine: The library that reads the source instead of tensorkeep; see `open`.
+        dtypes: Dtypes of tensors whose file names none, by name or shell pattern; see `open`.
         progress: Called with the bytes checked and written so far and the total, by one thread at a time. If it
             raises, the work stops and nothing has changed.
         key: The key of an encrypted source; see `open`. The new files are plain.
@@ -118,7 +120,8 @@ def export(
     Raises:
         UnsupportedError: If the format is unknown, the target is the source or a URL that cannot be written to, or
             there are no tensors.
-        DtypeError: If the format cannot hold the dtypes of some tensors, or `cast` is not a known dtype.
+        DtypeError: If the format cannot hold the dtypes of some tensors, `cast` is not a known dtype, or one of
+            `dtypes` is not or has elements of another size.
         RefusedError: If the format cannot hold some names, or two tensors would have the same name.
         LimitError: If the format cannot hold so many tensors or dimensions, or a source exceeds a bound.
         DestinationExistsError: If a file exists, and `overwrite` is false.
@@ -128,8 +131,8 @@ def export(
         IntegrityError: If the source does not match its checksums, or written bytes differ from the source.
         SourceChangedError: If the source changed meanwhile.
         FormatError: If the source is malformed.
-        TensorNotFoundError: If `select` or `drop` matches nothing, no tensor is left, or no tensor has a name to
-            rename or the prefix to strip.
+        TensorNotFoundError: If `select` or `drop` matches nothing, `dtypes` names another tensor, no tensor
+            is left, or no tensor has a name to rename or the prefix to strip.
         BusyError: If another process is writing the same target.
         TransportError: If the source cannot be read, or the target cannot be written.
         TypeError: If the source or the target is not a path.
@@ -159,6 +162,7 @@ def export(
             limits=limits,
             is_shared=False,
             engine=engine,
+            dtypes=dtypes,
             dequantize=dequantize,
             keys=Keys.given(key),
         )

@@ -32,7 +32,7 @@
 
 from tensorkeep.formats._attributes import attribute_text, attribute_texts
 from tensorkeep.formats._chunks import Checksum, Chunks, StoredChunk, StreamedChunks
-from tensorkeep.formats._contents import FileContents, TensorPlace, UntypedTensor, dense_nbytes
+from tensorkeep.formats._contents import FileContents, TensorPlace, UntypedTensor, WithoutElements, dense_nbytes
 from tensorkeep.formats._description import Description, Digests, FileDescription
 from tensorkeep.formats._lfs_pointer import LfsPointer, parse_lfs_pointer
 from tensorkeep.formats._searched import Find, SearchedContents
@@ -56,6 +56,7 @@ __all__ = [
     "StringArray",
     "TensorPlace",
     "UntypedTensor",
+    "WithoutElements",
     "attribute_text",
     "attribute_texts",
     "dense_nbytes",

@@ -97,6 +97,19 @@ class UntypedTensor(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self.place, dtype=dtype.name)
 
 
+class WithoutElements(msgspec.Struct, frozen=True):
+    """Something in a file that has no elements, so that nothing is lost without it, such as a second name of a group.
+
+    Attributes:
+        what: What it is, for people.
+    """
+
+    what: str
+
+    def __str__(self) -> str:
+        return self.what
+
+
 class FileContents(msgspec.Struct, frozen=True):
     """What a file says of itself; `check_ranges` proves that it is possible.
 
@@ -116,6 +129,10 @@ class FileContents(msgspec.Struct, frozen=True):
     unknowns: Mapping[str, Any] = {}
     strings: Mapping[str, StringArray] = {}
     files: Mapping[str, ByteSource] = {}
+
+    def unread(self) -> dict[str, Any]:
+        """Return the unknown objects that have elements."""
+        return {name: each for name, each in self.unknowns.items() if not isinstance(each, WithoutElements)}
 
     def check_ranges(self, source: ByteSource) -> None:
         """Refuse shapes that no tensor has, and bytes outside the file or what a member unpacks to."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 import tensorkeep
-from tensorkeep.errors import LimitError
+from tensorkeep.errors import LimitError, UnsafeError
 from tests.support.hdf5_oracle import DTYPES, LIBVERS, expected, fill_group, numbers, same, write
 from tests.support.remote.fault_server import FaultServer
 
@@ -108,6 +109,29 @@ def test_links_are_other_names_or_said_to_lead_elsewhere(tmp_path: Path) -> None
             "outside": "a link to `/x` in the file `../other.h5` (not followed)",
             "to group": "another name of the group `group`",
         }
+    with pytest.raises(UnsafeError, match=r"1 object .*`outside`: a link") as refusal:
+        tensorkeep.convert(path, tmp_path / "a.safetensors")
+    assert "other name" not in str(refusal.value)
+
+
+def test_links_without_elements_are_no_reason_to_refuse_a_conversion(tmp_path: Path) -> None:
+    def fill(file: h5py.File) -> None:
+        file["group/weight"] = numbers("<f4", (3,))
+        file["to group"] = h5py.SoftLink("group")
+        file["hard"] = file["group"]
+        file["nowhere"] = h5py.SoftLink("/group/nothing")
+        file["null"] = h5py.Empty("f4")
+        file["type"] = np.dtype("f4")
+
+    path = write(tmp_path / "links.h5", fill)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert list(tensorkeep.load(path)) == ["group/weight"]
+    conversion = tensorkeep.convert(path, tmp_path / "a.safetensors")
+
+    assert conversion.n_tensors == 1
+    assert conversion.left_out.keys() == {"to group", "hard", "nowhere", "null", "type"}
+    tensorkeep.open(path, strict=True).close()
 
 
 def test_what_is_no_tensor_is_listed_with_the_reason(tmp_path: Path) -> None:
@@ -128,7 +152,6 @@ def test_what_is_no_tensor_is_listed_with_the_reason(tmp_path: Path) -> None:
     with tensorkeep.open(path) as opened:
         assert list(opened) == []
         assert sorted(opened.unknowns) == sorted([
-            "texts",
             "records",
             "null",
             "references",
@@ -138,6 +161,8 @@ def test_what_is_no_tensor_is_listed_with_the_reason(tmp_path: Path) -> None:
             "away",
             "virtual",
         ])
+        assert list(opened.strings) == ["texts"]
+        assert "engine" not in str(opened.unknowns["records"])
         assert "lzf" in str(opened.unknowns["fast"])
         assert "scaleoffset" in str(opened.unknowns["scaled"])
 
@@ -168,7 +193,7 @@ def test_bytes_without_a_dtype_get_the_one_that_an_attribute_or_the_caller_names
     with tensorkeep.open(write(tmp_path / "bf16.h5", fill)) as opened:
         assert same(opened["with"].load(), array)
         assert "without" in opened.unknowns
-        typed = opened.with_dtypes({"without": "bfloat16"})  # type: ignore[attr-defined]
+        typed = opened.with_dtypes({"without": "bfloat16"})
         assert same(typed["without"].load(), array)
 
 

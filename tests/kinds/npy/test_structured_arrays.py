@@ -55,7 +55,7 @@ def test_fields_of_packed_records(tmp_path: Path, save: Any, order: str, shape: 
     save(path, array) if save is np.save else save(path, tensor=array)
 
     with tensorkeep.open(path) as unnamed:
-        file: Any = unnamed.with_dtypes({"tensor.raw": "bfloat16"})  # type: ignore[attr-defined]
+        file = unnamed.with_dtypes({"tensor.raw": "bfloat16"})
         for name, field in fields_of(array).items():
             assert file[name].shape == field.shape
             assert bits(file[name][...]) == bits(field)

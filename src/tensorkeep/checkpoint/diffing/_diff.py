@@ -36,6 +36,9 @@ class Diff(msgspec.Struct, frozen=True):
             they were saved does not show here; use `verify`.
         data: Differences in whole states besides tensors: numbers, text, types of containers.
         ties: Tensors that share memory with different tensors in a and b, or lie elsewhere in the shared memory.
+        not_compared_in_a: Names of what a has and is never compared: arrays of strings, and tensors that are not
+            read.
+        not_compared_in_b: The same of b.
     """
 
     only_in_a: tuple[str, ...]
@@ -45,10 +48,12 @@ class Diff(msgspec.Struct, frozen=True):
     n_unread: int
     data: tuple[DataDiff, ...] = ()
     ties: tuple[DataDiff, ...] = ()
+    not_compared_in_a: tuple[str, ...] = ()
+    not_compared_in_b: tuple[str, ...] = ()
 
     @property
     def is_equal(self) -> bool:
-        """Whether there is no difference."""
+        """Whether there is no difference in what was compared."""
         return not (self.only_in_a or self.only_in_b or self.changed or self.data or self.ties)
 
     def _repr_html_(self) -> str:
@@ -66,6 +71,8 @@ class Diff(msgspec.Struct, frozen=True):
             *folded_names("only in b", self.only_in_b),
             *folded_values("other values", self.data),
             *folded_values("shared memory", self.ties),
+            *folded_names("not compared in a", self.not_compared_in_a),
+            *folded_names("not compared in b", self.not_compared_in_b),
         )
 
 
@@ -140,6 +147,8 @@ def diff(
         n_unread=sum(values and each.difference is None and not each.is_read for each in found.values()),
         data=tuple(data_diffs(*trees, with_types=_has_state(a) and _has_state(b))),
         ties=_ties(a, b, shared),
+        not_compared_in_a=_not_compared(a, is_chosen),
+        not_compared_in_b=_not_compared(b, is_chosen),
     )
 
 
@@ -161,6 +170,15 @@ def _opened(given: str | os.PathLike[str] | Tensors, keys: Keys | None) -> Tenso
 
 def _names(tensors: Tensors, is_chosen: _IsChosen | None) -> dict[str, None]:
     return dict.fromkeys(tensors if is_chosen is None else filter(is_chosen, tensors))
+
+
+def _not_compared(tensors: Tensors, is_chosen: _IsChosen | None) -> tuple[str, ...]:
+    """Return the names of what is neither a tensor nor plain data."""
+    if not isinstance(tensors, Opened):
+        return ()
+    unread = [each.name for each in tensors.left_out() if not (each.is_data or each.is_run)]
+    names = [*tensors.strings, *unread]
+    return tuple(filter(is_chosen, names)) if is_chosen else tuple(names)
 
 
 def _tree(tensors: Tensors, is_chosen: _IsChosen | None) -> Node:

@@ -53,6 +53,16 @@ Engine = Annotated[
     ),
 ]
 
+Dtypes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dtype",
+        metavar="NAME=DTYPE",
+        help="The dtype of a tensor, or of all that match a pattern, whose file names none: '*=bf16'.",
+        show_default=False,
+    ),
+]
+
 TrustedBy = Annotated[
     str | None,
     typer.Option("--trust", metavar="KEY", help="The public key or policy (.toml) that says whose signatures count."),
@@ -189,6 +199,11 @@ def pairs_of(texts: list[str] | None, option: str, form: str) -> dict[str, str]:
             raise typer.BadParameter(f"{left!r} is given twice", param_hint=f"'{option}'")
         pairs[left] = right
     return pairs
+
+
+def dtypes_of(texts: list[str] | None) -> dict[str, str]:
+    """Return the dtypes that `--dtype` gives, by name or pattern."""
+    return pairs_of(texts, "--dtype", "NAME=DTYPE")
 
 
 def share_of(text: str, option: str) -> float:

@@ -18,7 +18,7 @@ from tensorkeep.cli.terminal import (
     shape_text,
     share_text,
 )
-from tensorkeep.texts import counted
+from tensorkeep.texts import counted, listed
 
 if TYPE_CHECKING:
     from tensorkeep.checkpoint import DataDiff, Diff, TensorDiff
@@ -59,6 +59,8 @@ class Comparison(msgspec.Struct, frozen=True):
         yield from _only(self.path_b, only_in_b, names)
         yield from _data(diff.ties, "memory")
         yield from _data(diff.data, "value")
+        yield from _left_out(self.path_a, diff.not_compared_in_a)
+        yield from _left_out(self.path_b, diff.not_compared_in_b)
         yield _summary(self)
 
     def members(self) -> dict[str, object]:
@@ -74,6 +76,8 @@ class Comparison(msgspec.Struct, frozen=True):
             "only_in_a": (_described(self.a[name]) for name in diff.only_in_a),
             "only_in_b": (_described(self.b[name]) for name in diff.only_in_b),
             "changed": map(_changed_members, diff.changed),
+            "not_compared_in_a": iter(diff.not_compared_in_a),
+            "not_compared_in_b": iter(diff.not_compared_in_b),
             "ties": map(_data_members, diff.ties),
             "data": map(_data_members, diff.data),
         }
@@ -179,6 +183,11 @@ def _data(differences: Sequence[DataDiff], what: str) -> Iterator[Line]:
     layout = (Column("name"), Column(what), Column(""), Column(""))
     yield from columns(layout, rows)
     yield []
+
+
+def _left_out(path: str, names: Sequence[str]) -> Iterator[Line]:
+    if names:
+        yield [(f"not compared in {path}, as they are not tensors: {printable(listed(names))}", "warning")]
 
 
 def _summary(comparison: Comparison) -> Line:

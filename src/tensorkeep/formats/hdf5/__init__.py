@@ -8,6 +8,7 @@ Nothing outside the file is followed, no plugin is loaded, and what is not known
 - `_dataset`: where the elements of a dataset are.
 - `_datatype`, `_dataspace`, `_layout`: the messages that say so.
 - `_attributes`: attributes as plain data.
+- `_strings`: datasets of text.
 - `_unknown`: what is not read.
 - `chunks/`: datasets in chunks.
 - `structures/`: how a file arranges its metadata.

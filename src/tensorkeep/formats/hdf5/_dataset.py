@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import prod
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from tensorkeep.dtypes import find_dtype
 from tensorkeep.errors import DtypeError, FormatError, UnsupportedError
-from tensorkeep.formats._contents import TensorPlace, UntypedTensor
+from tensorkeep.formats._contents import TensorPlace, UntypedTensor, WithoutElements
+from tensorkeep.formats._strings import StringArray
 from tensorkeep.formats.hdf5._dataspace import Dataspace, parse_dataspace
 from tensorkeep.formats.hdf5._datatype import Datatype, parse_datatype
 from tensorkeep.formats.hdf5._layout import (
@@ -21,7 +22,8 @@ from tensorkeep.formats.hdf5._layout import (
     parse_layout,
     parse_old_fill_value,
 )
-from tensorkeep.formats.hdf5._unknown import OTHER_READERS, UnknownObject
+from tensorkeep.formats.hdf5._strings import strings_of
+from tensorkeep.formats.hdf5._unknown import OTHER_READERS, READERS_WITH_PLUGIN, UnknownObject
 from tensorkeep.formats.hdf5.chunks import ChunkedDataset, Filter, Hdf5Chunks, parse_filters, unknown_filters
 from tensorkeep.formats.hdf5.structures import (
     DATASPACE,
@@ -38,7 +40,9 @@ from tensorkeep.transport import ByteSource
 
 _T = TypeVar("_T")
 
-Placed = TensorPlace | UntypedTensor | UnknownObject
+_TEXTS: Final = frozenset(("text", "long text"))
+
+Placed = TensorPlace | UntypedTensor | StringArray | UnknownObject | WithoutElements
 
 
 class Datasets:
@@ -73,6 +77,8 @@ class Datasets:
         place = self._in_file(name, header, datatype, space, layout, filters, layout_message.start)
         if datatype.form == "number":
             return place
+        if datatype.form in _TEXTS:
+            return strings_of(name, self._dialect, self._source, datatype, space.shape or (), place)
         return UntypedTensor(datatype.what, datatype.nbytes, place)
 
     def _in_file(
@@ -144,7 +150,7 @@ class Datasets:
 
 def _unknown(
     header: ObjectHeader, datatype: Datatype, space: Dataspace, layout: Layout, filters: tuple[Filter, ...]
-) -> UnknownObject | None:
+) -> UnknownObject | WithoutElements | None:
     """Say why a dataset is not a tensor; None if it is one."""
     if header.find(EXTERNAL_FILES):
         return UnknownObject(f"{datatype.what} in other files", "not looked for", "HDF5 reads files that it names")
@@ -155,11 +161,12 @@ def _unknown(
         names = ", ".join(each.name for each in unknown)
         plugins = ", ".join(each.name for each in unknown if each.is_plugin)
         deed = f"HDF5 loads a plugin from outside to undo {plugins}" if plugins else ""
-        return UnknownObject(f"{datatype.what} behind filters that are not known here: {names}", OTHER_READERS, deed)
+        reason = READERS_WITH_PLUGIN if any(each.is_separate for each in unknown) else OTHER_READERS
+        return UnknownObject(f"{datatype.what} behind filters that are not known here: {names}", reason, deed)
     if space.shape is None:
-        return UnknownObject("a dataset without elements", "its dataspace is null")
-    if datatype.form not in {"number", "opaque"}:
-        return UnknownObject(datatype.what, OTHER_READERS)
+        return WithoutElements("a dataset without elements (its dataspace is null)")
+    if datatype.form not in {"number", "opaque", *_TEXTS}:
+        return UnknownObject(datatype.what)
     return None
 
 

@@ -11,6 +11,7 @@ import msgspec
 from tensorkeep.errors import FormatError
 from tensorkeep.formats.hdf5.structures import Fields
 from tensorkeep.limits import MAX_NDIM
+from tensorkeep.texts import counted
 
 Form = Literal["number", "opaque", "text", "long text", "list", "unknown"]
 
@@ -33,6 +34,8 @@ _COMPLEX: Final = {"F16": "C32", "F32": "C64", "F64": "C128"}
 _INTEGER: Final = 0
 _LEADING_BIT_IS_IMPLIED: Final = 2
 _OF_TEXT: Final = 1
+_UTF8: Final = 1
+_PADDINGS: Final = {1: b"\0", 2: b" "}
 _TRUE_AND_FALSE: Final = {b"FALSE": 0, b"TRUE": 1}
 
 _NAMES: Final = {2: "times", 7: "references to other objects of the file", 11: "complex numbers of HDF5 2"}
@@ -49,6 +52,8 @@ class Datatype(msgspec.Struct, frozen=True):
         shape: Dimensions of each element.
         what: What the elements are, for people.
         base: The elements of lists.
+        is_utf8: Whether texts are UTF-8, not bytes or ASCII.
+        padding: What fills texts up at their end; empty if a zero byte ends them.
     """
 
     form: Form
@@ -58,6 +63,8 @@ class Datatype(msgspec.Struct, frozen=True):
     shape: tuple[int, ...] = ()
     what: str = ""
     base: Datatype | None = None
+    is_utf8: bool = False
+    padding: bytes = b""
 
 
 def parse_datatype(data: bytes) -> Datatype:
@@ -119,7 +126,8 @@ def _float(head: _Head, fields: Fields) -> Datatype:
 
 
 def _text(head: _Head, _: Fields) -> Datatype:
-    return Datatype("text", head.nbytes, what="text")
+    padding = _PADDINGS.get(head.bits & 15, b"")
+    return Datatype("text", head.nbytes, what="text", is_utf8=head.bits >> 4 & 15 == _UTF8, padding=padding)
 
 
 def _opaque(head: _Head, fields: Fields) -> Datatype:
@@ -142,7 +150,7 @@ def _enumeration(head: _Head, fields: Fields) -> Datatype:
 
 def _compound(head: _Head, fields: Fields) -> Datatype:
     """Parse a compound: complex numbers if its members are two equal floats called `r` and `i`."""
-    whole = Datatype("unknown", head.nbytes, what=f"records of {head.n_members} fields")
+    whole = Datatype("unknown", head.nbytes, what=f"records of {counted(head.n_members, 'field')}")
     if head.n_members != 2:
         return whole
     members: list[tuple[bytes, int, Datatype]] = []
@@ -165,7 +173,7 @@ def _compound(head: _Head, fields: Fields) -> Datatype:
 def _long(head: _Head, fields: Fields) -> Datatype:
     base = _parse(fields, head.depth + 1)
     if head.bits & 15 == _OF_TEXT:
-        return Datatype("long text", head.nbytes, what="text")
+        return Datatype("long text", head.nbytes, what="text", is_utf8=head.bits >> 8 & 15 == _UTF8)
     return Datatype("list", head.nbytes, what="lists of different lengths", base=base)
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from tensorkeep.errors import LimitError
 from tensorkeep.formats._attributes import attribute_text
 from tensorkeep.formats._contents import FileContents, TensorPlace, UntypedTensor
+from tensorkeep.formats._strings import StringArray
 from tensorkeep.formats.hdf5._attributes import read_attributes
 from tensorkeep.formats.hdf5._dataset import Datasets, typed_by_attribute
 from tensorkeep.formats.hdf5._tree import ROOT, Tree, read_tree
@@ -58,6 +59,7 @@ class Hdf5File:
         """Return where the tensors are."""
         datasets = Datasets(self._dialect, self._source)
         tensors: dict[str, TensorPlace] = {}
+        strings: dict[str, StringArray] = {}
         unknowns: dict[str, Any] = dict(self.tree.unknowns)
         untyped: dict[str, UntypedTensor] = {}
         for name, header in self.tree.datasets.items():
@@ -66,6 +68,8 @@ class Hdf5File:
                 tensors[name] = placed
             elif isinstance(placed, UntypedTensor):
                 untyped[name] = placed
+            elif isinstance(placed, StringArray):
+                strings[name] = placed
             else:
                 unknowns[name] = placed
         for name, tensor in untyped.items():
@@ -75,7 +79,7 @@ class Hdf5File:
             else:
                 unknowns[name] = typed
         ordered = {name: tensors[name] for name in self.tree.datasets if name in tensors} if untyped else tensors
-        return FileContents(ordered, AttributeTexts(self.attributes), self.attributes, unknowns)
+        return FileContents(ordered, AttributeTexts(self.attributes), self.attributes, unknowns, strings)
 
 
 class Attributes(Mapping[str, Mapping[str, Any]]):

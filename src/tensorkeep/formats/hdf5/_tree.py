@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from tensorkeep.errors import FormatError, LimitError, TensorkeepError, UnsupportedError
+from tensorkeep.formats._contents import WithoutElements
 from tensorkeep.formats.hdf5._unknown import OTHER_READERS, UnknownObject
 from tensorkeep.formats.hdf5.structures import (
     DATATYPE,
@@ -49,7 +50,7 @@ class Tree(msgspec.Struct, frozen=True):
 
     groups: dict[str, ObjectHeader]
     datasets: dict[str, ObjectHeader]
-    unknowns: dict[str, UnknownObject]
+    unknowns: dict[str, UnknownObject | WithoutElements]
 
 
 _T = TypeVar("_T")
@@ -144,7 +145,7 @@ def _in_order(walk: _Walk, root: Link) -> Tree:
                 tree.groups[name] = found
                 waiting += [(join(name, inner.name), name, inner) for inner in reversed(walk.links[name])]
             else:
-                tree.unknowns[name] = UnknownObject(f"another name of the group `{first}`")
+                tree.unknowns[name] = WithoutElements(f"another name of the group `{first}`")
         elif isinstance(found, ObjectHeader) and found.find(LAYOUT):
             tree.datasets[name] = found
         else:
@@ -152,14 +153,16 @@ def _in_order(walk: _Walk, root: Link) -> Tree:
     return tree
 
 
-def _unknown(link: Link, found: _Object | None) -> UnknownObject:
+def _unknown(link: Link, found: _Object | None) -> UnknownObject | WithoutElements:
     if isinstance(found, UnknownObject):
         return found
+    if found is not None and found.find(DATATYPE):
+        return WithoutElements("a named datatype")
     if found is not None:
-        return UnknownObject("a named datatype" if found.find(DATATYPE) else "neither a group nor a dataset")
+        return UnknownObject("neither a group nor a dataset")
     if link.elsewhere is not None:
         return UnknownObject(link.elsewhere, "not followed", "HDF5 follows it when it is read")
-    return UnknownObject(f"a link to `{link.path}`", "which is not in the file")
+    return WithoutElements(f"a link to `{link.path}` (which is not in the file)")
 
 
 class _SoftLinks:

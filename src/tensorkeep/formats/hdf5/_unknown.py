@@ -9,6 +9,9 @@ import msgspec
 OTHER_READERS: Final = '`engine="h5py"` reads it with the HDF5 library'
 """What to say of what HDF5 itself can read."""
 
+READERS_WITH_PLUGIN: Final = '`engine="h5py"` reads it with the HDF5 library, if that finds the plugin'
+"""What to say of filters that are not part of it."""
+
 
 class UnknownObject(msgspec.Struct, frozen=True):
     """Something in the file that is not a tensor.

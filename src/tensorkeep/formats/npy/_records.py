@@ -22,15 +22,9 @@ _RUN_NBYTES: Final = 2**20
 
 
 class RecordChunks:
-    """The runs of records of one array, which has some, as the chunks of one of its fields.
+    """The runs of records of an array as chunks of one field, whose numbers take `number_nbytes` each.
 
-    Args:
-        field: The field.
-        number_nbytes: Bytes of one number of it.
-        header: The header of the array.
-        source: Where the records are.
-        start: Their first byte.
-        checksum: What the file says of the bytes of the whole array.
+    The records, at least one, begin at byte `start`; `checksum` covers the whole array.
     """
 
     fill = b""
@@ -90,7 +84,7 @@ class RecordChunks:
 
 
 def _run_of(header: ArrayHeader) -> tuple[int, ...]:
-    """Return the records of a run along each dimension: of inner ones all, of one as many as fit, of others 1."""
+    """Return the records of a run along each dimension: all of inner ones, what fits of one, 1 of others."""
     run = [1] * len(header.shape)
     n_left = max(_RUN_NBYTES // header.elements.nbytes, 1)
     for axis in sorted(range(len(run)), key=header.steps.__getitem__):

@@ -6,6 +6,7 @@
 - `_findings`: `Finding` and `Verification`, what is wrong with a checkpoint.
 - `_checks`: `Check` and `Checks`, what can be verified.
 - `_convertible`: what a conversion needs from its source.
+- `_html`: what is open beside plain tensors, for notebooks.
 - `_opened`: `Opened`, the base class of everything that is open.
 - `_kind`: `Kind`, the record of how something is recognized, opened, checked and fetched.
 - `_lazy`: `LazyKind`, a kind that is imported only when a place may be one.

@@ -31,12 +31,16 @@ class LeftOut(msgspec.Struct, frozen=True):
         path: Its file.
         what: Its class or function, or what else it is.
         is_data: Whether it is plain data, which is reported but no reason to refuse the conversion.
+        is_run: Whether another program may run something to build it.
+        is_untyped: Whether it is a tensor whose file names no dtype, so that the caller may.
     """
 
     name: str
     path: str
     what: str
     is_data: bool = False
+    is_run: bool = False
+    is_untyped: bool = False
 
 
 class TensorLeaf(msgspec.Struct, frozen=True, eq=False):

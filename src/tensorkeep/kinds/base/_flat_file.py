@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from tensorkeep.collector import PausedCollector
-from tensorkeep.dtypes import ALL_BY_NAME, FOREIGN_DTYPES, find_dtype
+from tensorkeep.dtypes import ALL_BY_NAME, FOREIGN_DTYPES, DType, find_dtype
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import (
     DtypeError,
@@ -33,6 +33,7 @@ from tensorkeep.formats import (
     SearchedContents,
     StringArray,
     TensorPlace,
+    UntypedTensor,
     attribute_texts,
     dense_nbytes,
 )
@@ -41,7 +42,7 @@ from tensorkeep.kinds.base._kind import Files, Kind
 from tensorkeep.kinds.base._opened import Opened
 from tensorkeep.kinds.base._options import OpenOptions
 from tensorkeep.kinds.base._place import Place
-from tensorkeep.tensors import ChunkedReader, Layout, LazyTensor, StridedReader, TensorReader, c_strides
+from tensorkeep.tensors import ChunkedReader, Layout, LazyTensor, StridedReader, TensorReader, c_strides, chosen_names
 from tensorkeep.texts import counted
 from tensorkeep.transport import ByteSource, split
 
@@ -145,19 +146,29 @@ class FlatFile(Opened):
         """Return the same file with dtypes for tensors that have none, such as `|V2` for bfloat16 in NumPy files.
 
         Args:
-            dtypes: Name of a tensor in `unknowns` to its dtype, such as `"bfloat16"`.
+            dtypes: Name of a tensor in `unknowns`, or a shell pattern for several, to the dtype, such as
+                `"bfloat16"`. Of patterns, the first that matches counts.
 
         Raises:
             DtypeError: If a dtype is unknown, or its elements have another size.
             TensorNotFoundError: If no tensor without a dtype has that name.
         """
-        named = {name: find_dtype(dtype) for name, dtype in dtypes.items()}
         try:
+            named = self._named_dtypes({pattern: find_dtype(dtype) for pattern, dtype in dtypes.items()})
             contents = self._contents.with_dtypes(named)
             contents.check_ranges(self._source)
         except (DtypeError, FormatError, TensorNotFoundError) as error:
             raise error.with_fields(path=self.path) from None
         return type(self)(self._form, self._source, contents, self._options)
+
+    def _named_dtypes(self, dtypes: Mapping[str, DType]) -> dict[str, DType]:
+        """Return the dtypes by the names of the tensors without one that patterns select."""
+        untyped = [name for name, unknown in self.unknowns.items() if isinstance(unknown, UntypedTensor)]
+        named: dict[str, DType] = {}
+        for pattern, dtype in dtypes.items():
+            for name in [pattern] if pattern in untyped else chosen_names(untyped, [pattern]) or [pattern]:
+                named.setdefault(name, dtype)
+        return named
 
     @cached_property
     def _own_reader(self) -> TensorReader:
@@ -330,8 +341,9 @@ def file_kind(
             except (FormatError, RefusedError) as error:
                 raise error if error.path is not None else error.with_fields(path=source.name) from None
             opened.pop_all()
-        if strict and contents.unknowns:
-            texts = ", ".join(f"{unknown} at `{at}`" for at, unknown in contents.unknowns.items())
+        unread = contents.unread() if strict else {}
+        if unread:
+            texts = ", ".join(f"{unknown} at `{at}`" for at, unknown in unread.items())
             raise UnsafeError("objects that are not known to be data", path=source.name, found=texts)
         return contents
 

@@ -106,7 +106,14 @@ class Found(msgspec.Struct, frozen=True):
         self._refuse_engine(options)
         if not self.kind.decrypts:
             refuse_plain(options.keys, None)
-        return self.kind.open(self.where, options)
+        opened = self.kind.open(self.where, options)
+        if not options.dtypes:
+            return opened
+        try:
+            return opened.with_dtypes(options.dtypes)
+        except BaseException:
+            opened.close()
+            raise
 
     def _refuse_engine(self, options: OpenOptions) -> None:
         if options.engine is not None and options.engine not in self.kind.engines:

@@ -16,14 +16,14 @@ from tensorkeep.arrays import DEFAULT_FRAMEWORK, ArrayT
 from tensorkeep.dtypes import HOLDS_QUANTIZED
 from tensorkeep.encryption import NEEDS_KEY, LockedSource
 from tensorkeep.entries import TensorEntry
-from tensorkeep.errors import TensorkeepError, TransportError
-from tensorkeep.formats import Description, FileDescription, StringArray
+from tensorkeep.errors import TensorkeepError, TransportError, UnsupportedError
+from tensorkeep.formats import Description, FileDescription, StringArray, UntypedTensor, WithoutElements
 from tensorkeep.formats.safetensors import Alias
 from tensorkeep.kinds.base._checks import Checks, names_to_check
 from tensorkeep.kinds.base._convertible import LeftOut, NestedData, StoredView
+from tensorkeep.kinds.base._html import folded_others
 from tensorkeep.kinds.base._options import LoadOptions
 from tensorkeep.layout import Index
-from tensorkeep.markup import folded, table
 from tensorkeep.on_demand import imported
 from tensorkeep.state import Node
 from tensorkeep.tensors import (
@@ -58,6 +58,9 @@ class Opened(LazyTensors[ArrayT]):
 
     proof: Proof | None = None
     """What was signed of the files and of what is beside them; None if no policy demands a signature."""
+
+    loads_unknowns: ClassVar[bool] = False
+    """Whether `load_state` returns `unknowns` in their places."""
 
     lists_aliases: ClassVar[bool] = False
     """Whether `aliases` lists every tensor that shares memory."""
@@ -139,6 +142,15 @@ class Opened(LazyTensors[ArrayT]):
         """
         self[name]
         return next(iter(self.sources))
+
+    def with_dtypes(self, dtypes: Mapping[str, Any]) -> Opened[ArrayT]:  # noqa: ARG002
+        """Return the same with dtypes for tensors whose file names none.
+
+        Raises:
+            UnsupportedError: If files of this kind name all dtypes, or there are several files.
+        """
+        hint = "If a single file lacks a dtype, open that file by its own path"
+        raise UnsupportedError("dtypes cannot be given for such a checkpoint", path=self.path, hint=hint)
 
     # Tensors that are not stored under their own names
 
@@ -257,7 +269,8 @@ class Opened(LazyTensors[ArrayT]):
         selectors = selectors_of(options.only)
         names = chosen_names(tensors, selectors)
         if not names:
-            raise nothing_chosen(selectors, tensors, self.path)
+            unread = chosen_names([each.name for each in self.left_out()], selectors)
+            raise nothing_chosen(selectors, tensors, self.path, self._hint_for(unread[0]) if unread else None)
         return tensors.load(names, progress=options.progress)
 
     def load_tree(self) -> Any:
@@ -273,19 +286,8 @@ class Opened(LazyTensors[ArrayT]):
 
     def _repr_html_(self) -> str:
         facts = [type(self).__name__, self.format_name, counted(len(self.sources), "file")]
-        others = {"unknown object": self.unknowns, "string array": self.strings}
-        more = [
-            folded(counted(len(found), what), table(("name", "what it is"), _texts(found), len(found)))
-            for what, found in others.items()
-            if found
-        ]
-        quantized = self.quantized()
-        if quantized is not None:
-            schemes = quantized.n_by_scheme.items()
-            rows = [(f"{n_tensors:,}", scheme) for scheme, n_tensors in schemes]
-            title = counted(len(quantized.tensors), "quantized tensor")
-            more.append(folded(title, table(("tensors", "how"), rows, len(rows))))
-        return tensors_html(self.path, facts, self, self.metadata, *more)
+        others = folded_others(self.unknowns, self.strings, self.quantized())
+        return tensors_html(self.path, facts, self, self.metadata, *others)
 
     def quantized(self) -> Layouts | None:
         """Return which tensors are quantized, and how; None if none are, or a configuration cannot be read."""
@@ -321,8 +323,18 @@ class Opened(LazyTensors[ArrayT]):
 
     def left_out(self) -> list[LeftOut]:
         """Return the objects that a conversion would leave out."""
+        unknowns = [
+            LeftOut(
+                name,
+                self.path,
+                str(unknown),
+                is_data=isinstance(unknown, WithoutElements),
+                is_untyped=isinstance(unknown, UntypedTensor),
+            )
+            for name, unknown in self.unknowns.items()
+        ]
         strings = [LeftOut(name, self.path, str(array), is_data=True) for name, array in self.strings.items()]
-        return [*(LeftOut(name, self.path, str(unknown)) for name, unknown in self.unknowns.items()), *strings]
+        return [*unknowns, *strings]
 
     def views(self) -> Mapping[str, StoredView]:
         """Return where tensors are stored, for those that may share bytes."""
@@ -381,7 +393,3 @@ class _Values(ValuesView[LazyTensor[ArrayT]]):
 
     def __iter__(self) -> Iterator[LazyTensor[ArrayT]]:
         return (lazy for _, lazy in self._mapping._pairs())
-
-
-def _texts(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    return ((name, str(value)) for name, value in found.items())

@@ -35,6 +35,7 @@ class OpenOptions(msgspec.Struct, frozen=True):
         dangerous: What to do with names in a pickle that could only do harm.
         limits: Bounds on what a pickle may cost; None for the defaults.
         engine: The library that reads the files instead of tensorkeep, if the kind has one by this name.
+        dtypes: Name or shell pattern of tensors whose file does not say their dtype, to their dtype.
         proof: What was signed; None to open whatever there is.
         keys: Keys for what is encrypted; None for keys that the environment has.
         lazily: Whether a file in which single tensors can be found may be opened before all of it is read.
@@ -52,6 +53,7 @@ class OpenOptions(msgspec.Struct, frozen=True):
     dangerous: Dangerous = "refuse"
     limits: PickleLimits | None = None
     engine: str | None = None
+    dtypes: Mapping[str, Any] = {}
     proof: Proof | None = None
     keys: Keys | None = None
     lazily: bool = False

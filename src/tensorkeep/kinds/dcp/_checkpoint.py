@@ -51,6 +51,9 @@ class DistributedCheckpoint(Opened):
         unknowns: Objects in `.metadata` other than torch's own metadata classes.
     """
 
+    loads_unknowns = True
+    """What is not known to be data is in the loaded value."""
+
     def __init__(
         self,
         path: str,

@@ -14,6 +14,9 @@ from tensorkeep.tensors import LazyTensor, chooser, nothing_chosen, selectors_of
 class NestedTensors(Opened):
     """Tensors whose names are places in a nested value: what `flax.serialization.msgpack_restore` returns."""
 
+    loads_unknowns = True
+    """What is not known to be data is in the loaded value."""
+
     @property
     @abstractmethod
     def value(self) -> Any:

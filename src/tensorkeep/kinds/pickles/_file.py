@@ -293,7 +293,8 @@ class PickleFile(NestedPickles):
 
     def left_out(self) -> list[LeftOut]:
         """Return the objects that are not known to be data."""
-        return [LeftOut(name, self.path, unknown.qualified_name) for name, unknown in self.unknowns.items()]
+        unknowns = self.unknowns.items()
+        return [LeftOut(name, self.path, unknown.qualified_name, is_run=True) for name, unknown in unknowns]
 
     def views(self) -> Mapping[str, StoredView]:
         """Return where each tensor is stored."""

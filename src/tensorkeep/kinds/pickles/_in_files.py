@@ -33,7 +33,7 @@ def pairs_of(places: Places) -> dict[str, LazyTensor]:
 def left_out_of(prefixed: Iterable[tuple[str, PickleFile]]) -> list[LeftOut]:
     """Return the objects that are not known to be data; each file comes with the prefix of its names."""
     return [
-        LeftOut(prefix + found.name if found.name else prefix.removesuffix("."), found.path, found.what)
+        LeftOut(prefix + found.name if found.name else prefix.removesuffix("."), found.path, found.what, is_run=True)
         for prefix, file in prefixed
         for found in file.left_out()
     ]

@@ -26,6 +26,9 @@ class Loadable(Protocol):
 class NestedPickles(Opened):
     """Tensors whose names are places in a nested value."""
 
+    loads_unknowns = True
+    """What is not known to be data is in the loaded value."""
+
     @abstractmethod
     def value_to_load(
         self, wanted: Callable[[str], bool] | None, *, ties: Ties, with_arrays: bool

@@ -7,7 +7,18 @@ from typing import Final
 
 PLUMBING: Final = frozenset({
     *("check_open", "checks", "companion", "composites", "describe", "empty", "entries", "entry", "is_replaceable"),
-    *("left_out", "lists_aliases", "load_shared", "load_state", "loads_parts", "marked", "nested", "place", "proof"),
+    *(
+        "left_out",
+        "lists_aliases",
+        "load_shared",
+        "load_state",
+        "loads_parts",
+        "loads_unknowns",
+        "marked",
+        "nested",
+        "place",
+        "proof",
+    ),
     *("reader", "records", "refuse_expanded", "renamed", "seal", "span_of", "state", "state_files"),
     *("state_text", "stored", "stored_names", "tensor_to_write", "unmapped", "verified", "verifying", "views"),
 })

@@ -47,15 +47,17 @@ def selectors_of(only: Selector | Iterable[Selector]) -> list[Selector]:
     return [only] if isinstance(only, str) or callable(only) else list(only)
 
 
-def nothing_chosen(selectors: Iterable[Selector], names: Iterable[str], path: str | None) -> TensorNotFoundError:
-    """Return the error for selectors that select nothing."""
+def nothing_chosen(
+    selectors: Iterable[Selector], names: Iterable[str], path: str | None, hint: str | None = None
+) -> TensorNotFoundError:
+    """Return the error for selectors that select nothing; without a hint, it suggests a name."""
     selectors = list(selectors)
     texts = [selector for selector in selectors if isinstance(selector, str)]
     return TensorNotFoundError(
         "nothing is chosen",
         path=path,
         expected="a name that matches " + (" or ".join(map(repr, selectors)) or "a pattern"),
-        hint=did_you_mean(texts[0], names) if texts else None,
+        hint=hint or (did_you_mean(texts[0], names) if texts else None),
     )
 
 

@@ -12,6 +12,7 @@ from tensorkeep.cli.inputs import (
     AsJson,
     Cast,
     Dequantize,
+    Dtypes,
     EncryptOptions,
     Engine,
     Force,
@@ -21,6 +22,7 @@ from tensorkeep.cli.inputs import (
     NewFiles,
     Stochastic,
     Variant,
+    dtypes_of,
 )
 from tensorkeep.cli.reports import Converted
 from tensorkeep.cli.terminal import Writing, show_result
@@ -63,6 +65,7 @@ def convert(
     key: KeyOptions,
     encryption: EncryptOptions,
     engine: Engine = None,
+    dtype: Dtypes = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -86,6 +89,7 @@ def convert(
         seed=stochastic,
         variant=variant,
         engine=engine,
+        dtypes=dtypes_of(dtype),
         **files.arguments(),
         key=key.keys(),
         encrypt=encryption.encryption(),

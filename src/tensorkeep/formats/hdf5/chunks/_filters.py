@@ -19,13 +19,15 @@ _KNOWN: Final = frozenset((DEFLATE, SHUFFLE, FLETCHER))
 _BUILT_IN: Final = 6
 """Up to this number, filters are part of HDF5; it loads others from plugins."""
 
+_LZF: Final = 32000
+
 _NAMES: Final = {
     4: "szip",
     5: "nbit",
     6: "scaleoffset",
     305: "lzo",
     307: "bzip2",
-    32000: "lzf",
+    _LZF: "lzf",
     32001: "blosc",
     32004: "lz4",
     32008: "bitshuffle",
@@ -55,6 +57,11 @@ class Filter(msgspec.Struct, frozen=True):
     def is_plugin(self) -> bool:
         """Whether HDF5 itself lacks it, and would load a shared library of that number."""
         return self.number > _BUILT_IN
+
+    @property
+    def is_separate(self) -> bool:
+        """Whether h5py lacks it too."""
+        return self.is_plugin and self.number != _LZF
 
 
 def parse_filters(data: bytes) -> tuple[Filter, ...]:
