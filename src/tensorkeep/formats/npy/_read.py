@@ -142,7 +142,7 @@ class _Headers:
         self._n_long = 0
 
     def read(self, member: Member, head: bytes) -> tuple[ArrayHeader, int]:
-        """Return the header of a member, and the byte at which its data begins; its size is that of the array."""
+        """Return the header of a member, and the byte at which its data begins, whose size is checked."""
         data_start = header_nbytes(head, member.nbytes)
         header = self._parse(head[:data_start]) if data_start <= len(head) else self._parse_long(member, data_start)
         found = member.nbytes - data_start
@@ -162,7 +162,7 @@ class _Headers:
         return header
 
     def _parse_long(self, member: Member, nbytes: int) -> ArrayHeader:
-        """Parse a header of which only the start was read."""
+        """Parse a header whose start alone was read."""
         self._n_long += nbytes
         if self._n_long > MAX_ARRAY_HEADERS_NBYTES:
             raise LimitError(
