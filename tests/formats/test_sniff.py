@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.io
 import torch
 
 import tensorkeep
@@ -61,6 +62,12 @@ def empty_zip() -> bytes:
     return buffer.getvalue()
 
 
+def matlab() -> bytes:
+    buffer = io.BytesIO()
+    scipy.io.savemat(buffer, {"w": np.ones(3)})
+    return buffer.getvalue()
+
+
 FILES = {
     "Git LFS pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n",
     "HTML page": b"\n<!DOCTYPE html>\n<html><body>404</body></html>",
@@ -82,6 +89,18 @@ FILES = {
     "HDF5": b"\x89HDF\r\n\x1a\n" + bytes(100),
     "JSON": json.dumps({"metadata": {"total_size": 1}, "weight_map": {"w": "a.safetensors"}}).encode(),
     "zero bytes": bytes(4096),
+    "MATLAB": matlab(),
+    "TensorFlow Lite": b"\x1c\0\0\0TFL3" + bytes(100),
+    "frozen graph of TensorFlow": b"\x0a\x12\x0a\x07weights\x12\x05Const" + bytes(100),
+    "Core ML": b"\x08\x04\x12\x30\x0a\x10\x0a\x05image" + bytes(100),
+    "llama.cpp from before GGUF": b"tjgg\x03\0\0\0" + bytes(100),
+    "adapter of llama.cpp": b"algg\x01\0\0\0" + bytes(100),
+    "ztensor": b"ZTEN1000" + bytes(100),
+    "ORC": b"ORC\x0a\x0b\x0c" + bytes(100),
+    "Avro": b"Obj\x01\x04\x16avro.schema" + bytes(100),
+    "SQLite": b"SQLite format 3\0" + bytes(100),
+    "PNG": b"\x89PNG\r\n\x1a\n" + bytes(100),
+    "a text": "Notes über this model: it was trained on a Tuesday.\n".encode() * 20,
     "empty file": b"",
 }
 
@@ -99,6 +118,14 @@ def test_the_message_says_what_the_file_is_and_what_to_do(kind: str, tmp_path: P
     assert str(path) in text
     assert kind in text
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("content", [np.random.default_rng(0).normal(size=99).tobytes(), b"\x12\x01" + bytes(106)])
+def test_a_file_of_no_known_format_is_called_that(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "model.weights").write_bytes(content)
+
+    with pytest.raises(HeaderError, match="found a file of no format that tensorkeep reads, which begins with b'"):
+        tensorkeep.open(tmp_path / "model.weights")
 
 
 @pytest.mark.parametrize(

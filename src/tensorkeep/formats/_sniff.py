@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import msgspec
@@ -26,6 +27,16 @@ _CONVERT = "Convert it to a safe checkpoint: tensorkeep convert (runs nothing in
 
 _REDOWNLOAD = "Download the file again and check the server's answer"
 
+_OTHER_PROGRAM = "tensorkeep does not read this format: save the arrays in another, such as .npz"
+
+_COMPILED = "Open the model that it was made from"
+
+_NO_WEIGHTS = "Open the weights file beside it"
+
+_OLD_LLAMA = Sniffed(
+    "a model of llama.cpp from before GGUF", "Make GGUF of it with convert_llama_ggml_to_gguf.py of llama.cpp"
+)
+
 _SIGNATURES: tuple[tuple[bytes, Sniffed], ...] = (
     (
         b"version https://git-lfs",
@@ -35,7 +46,10 @@ _SIGNATURES: tuple[tuple[bytes, Sniffed], ...] = (
         b"PK\x03\x04",
         Sniffed("a zip archive, as torch.save and numpy.savez write", _CONVERT),
     ),
-    (b"PK\x05\x06", Sniffed("an empty zip archive", _REDOWNLOAD)),
+    (
+        b"PK\x05\x06",
+        Sniffed("an empty zip archive", "Nothing was saved in it, or the download failed: get the file again"),
+    ),
     (b"GGUF", Sniffed("a GGUF file (llama.cpp)", _CONVERT)),
     (b"\x1f\x8b", Sniffed("a gzip archive", "Unpack it first: gunzip")),
     (b"\x28\xb5\x2f\xfd", Sniffed("a Zstandard archive", "Unpack it first: unzstd")),
@@ -45,6 +59,22 @@ _SIGNATURES: tuple[tuple[bytes, Sniffed], ...] = (
     (b"\x89HDF\r\n\x1a\n", Sniffed("an HDF5 file, as Keras writes", _CONVERT)),
     (b"\x93NUMPY", Sniffed("a NumPy .npy file", _CONVERT)),
     (b"{", Sniffed("a JSON text, such as an index or a configuration", "Open the weights file beside it")),
+    (b"MATLAB 5.0 MAT-file", Sniffed("a MATLAB file of version 5", "Save it with -v7.3, which is HDF5, or as .npz")),
+    (b"lmgg", _OLD_LLAMA),
+    (b"fmgg", _OLD_LLAMA),
+    (b"tjgg", _OLD_LLAMA),
+    (b"algg", Sniffed("a LoRA adapter of llama.cpp from before GGUF", _OLD_LLAMA.hint)),
+    (b"ZTEN", Sniffed("a ztensor file (.zt)", _OTHER_PROGRAM)),
+    (b"ORC", Sniffed("an ORC table", _OTHER_PROGRAM)),
+    (b"Obj\x01", Sniffed("an Avro file", _OTHER_PROGRAM)),
+    (b"SQLite format 3\x00", Sniffed("an SQLite database", _OTHER_PROGRAM)),
+    (b"RKNN", Sniffed("a compiled model of Rockchip (.rknn)", _COMPILED)),
+    (b"ftrt", Sniffed("a compiled engine of TensorRT", _COMPILED)),
+    (b"\x7fELF", Sniffed("a program or a library", "Open the weights, not the program")),
+    (b"MZ", Sniffed("a program", "Open the weights, not the program")),
+    (b"\x89PNG\r\n", Sniffed("a PNG picture", _NO_WEIGHTS)),
+    (b"\xff\xd8\xff", Sniffed("a JPEG picture", _NO_WEIGHTS)),
+    (b"%PDF", Sniffed("a PDF document", _NO_WEIGHTS)),
     (b"<!doctype html", Sniffed("an HTML page", _REDOWNLOAD)),
     (b"<html", Sniffed("an HTML page", _REDOWNLOAD)),
 )
@@ -69,9 +99,32 @@ def _is_other_xml(head: bytes) -> bool:
     return head.lstrip().startswith(b"<?xml") and b"<net" not in head  # the root of OpenVINO's models
 
 
+def _is_frozen_graph(head: bytes) -> bool:
+    """Say whether a node of a TensorFlow graph is first: a message of a name and an operator."""
+    match = _match_node(head)
+    if match is None:
+        return False
+    name, operator = match.end(), match.end() + head[match.end() - 1]
+    after = operator + 2 + int.from_bytes(head[operator + 1 : operator + 2], "little")
+    is_text = head[name:operator].isascii() and head[operator + 2 : after].isalnum()
+    return is_text and head[operator : operator + 1] == b"\x12" and len(head) >= after > operator + 2
+
+
+def _is_text(head: bytes) -> bool:
+    text = head[: head.rfind(b" ") + 1] or head  # a character may be cut off at the end
+    try:
+        return all(character.isprintable() or character in "\t\r\n\f" for character in text.decode())
+    except UnicodeDecodeError:
+        return False
+
+
 def _is_pickle(head: bytes) -> bool:
     return head[0] == 0x80 and head[1:2] in {b"\x02", b"\x03", b"\x04", b"\x05"}
 
+
+_match_node = re.compile(rb"\n[\x80-\xff]*[\x01-\x7f]\n[\x01-\xff]").match
+_match_core_ml = re.compile(rb"\x08[\x01-\x1f]\x12[\x80-\xff]*[\x01-\x7f]\n").match
+"""A version, and a description that begins with a message; where ONNX has a text."""
 
 _EMPTY = Sniffed("an empty file", _REDOWNLOAD)
 _PATTERNS: tuple[tuple[Callable[[bytes], bool], Sniffed], ...] = (
@@ -79,5 +132,15 @@ _PATTERNS: tuple[tuple[Callable[[bytes], bool], Sniffed], ...] = (
     (_is_other_xml, Sniffed("an XML text, such as an object store's error message", _REDOWNLOAD)),
     (_is_pickle, Sniffed("a Python pickle, as older torch.save writes", _CONVERT)),
     (lambda head: head[257:262] == b"ustar", Sniffed("a tar archive", "Unpack it first: tar xf")),
+    (lambda head: head[4:8] == b"TFL3", Sniffed("a TensorFlow Lite model", _COMPILED)),
+    (
+        lambda head: _match_core_ml(head) is not None,
+        Sniffed("a Core ML model (.mlmodel)", _COMPILED),
+    ),
+    (
+        _is_frozen_graph,
+        Sniffed("a frozen graph of TensorFlow, whose weights are in its nodes", "Save a SavedModel or a checkpoint"),
+    ),
+    (_is_text, Sniffed("a text", _NO_WEIGHTS)),
 )
 """Forms that a prefix alone does not identify."""

@@ -50,7 +50,20 @@ def read_head(
 def _explained(error: HeaderError, source: ByteSource, prefix: str) -> dict[str, str | None]:
     """Return the error's fields, with what is known about the file."""
     fields = error.fields() | {"message": prefix + error.message, "path": source.name}
-    sniffed = sniff(bytes(source.read(ByteRange(0, min(SNIFF_NBYTES, source.nbytes)))))
+    head = bytes(source.read(ByteRange(0, min(SNIFF_NBYTES, source.nbytes))))
+    sniffed = sniff(head)
     if sniffed is not None:
         fields |= {"expected": "a safetensors file", "found": sniffed.what, "hint": sniffed.hint}
+    elif _is_foreign(head, source.nbytes):
+        fields |= {
+            "expected": "a safetensors file",
+            "found": f"a file of no format that tensorkeep reads, which begins with {head[:8]!r}",
+            "hint": "Convert it with the program that wrote it, or get the file again",
+        }
     return fields
+
+
+def _is_foreign(head: bytes, nbytes: int) -> bool:
+    """Say whether a file begins neither with a length that a header in it could have, nor with a header after it."""
+    stop = LENGTH_NBYTES + int.from_bytes(head[:LENGTH_NBYTES], "little")
+    return stop > nbytes and len(head) > LENGTH_NBYTES and head[LENGTH_NBYTES:].lstrip()[:1] != b"{"
