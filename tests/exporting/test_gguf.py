@@ -180,3 +180,20 @@ def test_what_gguf_lacks_is_refused(tmp_path: Path, quantized: Path) -> None:
     tensorkeep.convert(tmp_path / "big.gguf", tmp_path / "big.safetensors")
     with pytest.raises(DtypeError, match="big-endian"):
         tensorkeep.export(tmp_path / "big.safetensors", tmp_path / "x.gguf")
+
+
+def test_an_alignment_that_is_text_is_written_as_a_number(tmp_path: Path) -> None:
+    tensorkeep.save({"w": np.ones(3, np.float32)}, tmp_path / "a.safetensors", metadata={"general.alignment": "64"})
+
+    tensorkeep.export(tmp_path / "a.safetensors", tmp_path / "a.gguf")
+
+    reader = GGUFReader(tmp_path / "a.gguf")
+    assert reader.alignment == 64
+    assert reader.tensors[0].data.tolist() == [1, 1, 1]
+
+
+def test_an_alignment_that_no_file_has_is_refused_with_advice(tmp_path: Path) -> None:
+    tensorkeep.save({"w": np.ones(3, np.float32)}, tmp_path / "a.safetensors", metadata={"general.alignment": "wide"})
+
+    with pytest.raises(FormatError, match=r"general\.alignment.*found 'wide'.*edit --unset general\.alignment"):
+        tensorkeep.export(tmp_path / "a.safetensors", tmp_path / "a.gguf")

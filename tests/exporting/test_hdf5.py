@@ -30,6 +30,16 @@ def arrays() -> dict[str, Any]:
     return made | {"large": rng.standard_normal(400_000), "half": np.arange(6).astype(ml_dtypes.bfloat16)}
 
 
+@pytest.mark.parametrize(("key", "text"), [("", "a"), ("a\0b", "c"), ("b", "c\0d"), ("w@", "a")])
+def test_metadata_that_readers_would_lose_are_refused(key: str, text: str, tmp_path: Path) -> None:
+    tensorkeep.save({"w": np.ones(2)}, tmp_path / "a.safetensors", metadata={key: text})
+
+    with pytest.raises(RefusedError, match=r"cannot have an entry of the metadata .*edit --unset"):
+        tensorkeep.export(tmp_path / "a.safetensors", tmp_path / "a.h5")
+
+    assert not (tmp_path / "a.h5").exists()
+
+
 def test_h5py_reads_every_array(tmp_path: Path) -> None:
     metadata = {"note": "größer", "long": "x" * 100_000, "a@kind": "folder", "gone@kind": "nothing"}
     tensorkeep.save(arrays(), tmp_path / "a.safetensors", metadata=metadata)

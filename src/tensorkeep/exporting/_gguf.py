@@ -31,6 +31,7 @@ _Q8_0: Final = GGML_TYPES_BY_NAME["Q8_0"]
 _MAX_NAME_NBYTES: Final = 63
 _MAX_NDIM: Final = 4
 _MAX_ALIGNMENT: Final = 2**20
+_MAX_DIGITS: Final = 10
 _FLOATS: Final[dict[str, np.dtype[Any]]] = {
     "F32": np.dtype("<f4"),
     "F16": np.dtype("<f2"),
@@ -70,6 +71,7 @@ def _plan(content: Content, name: str) -> Plan:
     if is_encoded:
         values |= _ENCODED_KEYS
         types |= dict.fromkeys(_ENCODED_KEYS, "u32")
+    _number_alignment(values, types)
     alignment = _alignment(values)
     infos: list[TensorInfo] = []
     start = 0
@@ -89,6 +91,13 @@ def _plan(content: Content, name: str) -> Plan:
     return Plan((OutputFile(name, write),), encoded=encoded)
 
 
+def _number_alignment(values: dict[str, Any], types: dict[str, Any]) -> None:
+    """Make a number of an alignment that metadata have as a text: GGUF knows no other."""
+    text = values.get(ALIGNMENT_KEY)
+    if isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) < _MAX_DIGITS:
+        values[ALIGNMENT_KEY], types[ALIGNMENT_KEY] = int(text), "u32"
+
+
 def _alignment(values: dict[str, Any]) -> int:
     alignment = values.get(ALIGNMENT_KEY, DEFAULT_ALIGNMENT)
     if type(alignment) is not int or not 0 < alignment <= _MAX_ALIGNMENT or alignment & (alignment - 1):
@@ -96,6 +105,7 @@ def _alignment(values: dict[str, Any]) -> int:
             f"no file can have the value of {ALIGNMENT_KEY}",
             expected=f"a power of two up to {_MAX_ALIGNMENT:,}",
             found=f"{alignment!r:.100}",
+            hint=f"`tensorkeep edit --unset {ALIGNMENT_KEY}` removes it from safetensors files",
         )
     return alignment
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from tensorkeep.buffers import Buffer
+from tensorkeep.errors import RefusedError
 from tensorkeep.exporting._format import Content, ExportFormat, OutputFile, Plan
 from tensorkeep.formats.hdf5.writing import DATASET_DTYPES, Dataset, FileLayout, lay_out, name_problem
 from tensorkeep.formats.keras import write_as
@@ -26,6 +27,8 @@ def _plan(content: Content, name: str) -> Plan:
         attributes.setdefault(path, {}).pop(_DTYPE, None)
         if tensor.dtype.name == "BF16":
             attributes[path][_DTYPE] = tensor.dtype.numpy
+    for named in written.attributes.values():
+        _refuse_lossy(named)
     layout = lay_out(datasets, attributes, written.groups)
 
     def write(sink: ByteSink) -> None:
@@ -33,6 +36,18 @@ def _plan(content: Content, name: str) -> Plan:
         sink.write(_buffers(content, datasets, layout))
 
     return Plan((OutputFile(name, write),), names=written.names)
+
+
+def _refuse_lossy(attributes: Mapping[str, str]) -> None:
+    """Refuse what readers of HDF5 would lose: they end names and texts at a zero byte, and need a name."""
+    for key, text in attributes.items():
+        if not key or "\0" in key or "\0" in text:
+            raise RefusedError(
+                "an HDF5 file cannot have an entry of the metadata as an attribute",
+                expected="a key that is not empty, and no zero byte in key and text",
+                found=f"{key!r:.100}: {text!r:.100}",
+                hint="`tensorkeep edit --unset` removes it from safetensors files",
+            )
 
 
 def _buffers(content: Content, datasets: Sequence[Dataset], layout: FileLayout) -> Iterator[Buffer]:
