@@ -27,7 +27,7 @@ KINDS: Final[tuple[LazyKind | Kind[Any], ...]] = (
     ),
     LazyKind("tensorkeep.kinds.ranks:RANKS", suffixes=("tensorkeep.ranks.json",), names=("tensorkeep.ranks.json",)),
     LazyKind("tensorkeep.kinds.npy:NPY", suffixes=(".npy",), magics=(b"\x93NUMPY",)),
-    LazyKind("tensorkeep.kinds.npy:NPZ", suffixes=(".npz",), magics=(b"PK\x03\x04",)),
+    LazyKind("tensorkeep.kinds.npy:NPZ", suffixes=(".npz",), magics=(b"PK\x03\x04", b"PK\x05\x06")),
     LazyKind("tensorkeep.kinds.gguf:GGUF", suffixes=(".gguf",), magics=(b"GGUF",), names=("*.gguf", "*.GGUF")),
     LazyKind("tensorkeep.kinds.keras:KERAS", suffixes=(".keras",), magics=(b"PK\x03\x04",)),
     LazyKind(

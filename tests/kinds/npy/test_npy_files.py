@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 
 import tensorkeep
-from tensorkeep.errors import DtypeError, TensorNotFoundError, UnsafeError
+from tensorkeep.errors import DtypeError, TensorNotFoundError, UnsafeError, UnsupportedError
 from tensorkeep.kinds import FlatFile
 from tests.support.remote.fault_server import FaultServer
 
@@ -168,3 +170,37 @@ def test_objects_are_listed_and_never_run(tmp_path: Path) -> None:
     (tmp_path / "a.npz").write_bytes(buffer.getvalue())
     assert not tensorkeep.scan(tmp_path / "a.npz").is_clean
     assert not (tmp_path / "ran").exists()
+
+
+def test_an_archive_whose_first_member_is_no_array(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("readme.txt", "what this is")
+        with archive.open("x.npy", "w") as member:
+            np.lib.format.write_array(member, np.arange(3.0))
+    assert np.load(tmp_path / "a.npz")["x"].tolist() == [0, 1, 2]
+
+    with tensorkeep.open(tmp_path / "a.npz") as file:
+        assert file["x"].load().tolist() == [0, 1, 2]
+        assert list(file.unknowns) == ["readme.txt"]
+
+
+def test_an_archive_without_arrays(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz")
+    assert list(np.load(tmp_path / "a.npz")) == []
+
+    with tensorkeep.open(tmp_path / "a.npz") as file:
+        assert dict(file) == {}
+
+
+def test_torchs_archive_of_that_name_is_torchs(tmp_path: Path) -> None:
+    torch.save({"w": torch.ones(2)}, tmp_path / "a.npz")
+
+    assert tensorkeep.load(tmp_path / "a.npz")["w"].tolist() == [1, 1]
+
+
+def test_a_zip_archive_of_other_files_is_called_that(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("a.npz", b"")
+
+    with pytest.raises(UnsupportedError, match=r"that torch\.save did not write.*a\.npz.*unpack it"):
+        tensorkeep.open(tmp_path / "a.zip")

@@ -13,14 +13,14 @@ Nothing evaluates a header, and nothing unpickles: arrays of Python objects are 
 
 from tensorkeep.formats.npy._emit import ARRAY_DTYPES, MAX_ARRAY_NDIM, emit_array_header
 from tensorkeep.formats.npy._header import FIRST_NBYTES, MAGIC, ArrayHeader, header_nbytes, parse_array_header
-from tensorkeep.formats.npy._read import ZIP_MAGIC, is_npz, parse_npy, parse_npz
+from tensorkeep.formats.npy._read import ARCHIVE_SUFFIX, is_npz, parse_npy, parse_npz
 
 __all__ = [
+    "ARCHIVE_SUFFIX",
     "ARRAY_DTYPES",
     "FIRST_NBYTES",
     "MAGIC",
     "MAX_ARRAY_NDIM",
-    "ZIP_MAGIC",
     "ArrayHeader",
     "emit_array_header",
     "header_nbytes",

@@ -24,7 +24,10 @@ _ALONE: Final = "tensor"
 
 _NOT_AN_ARRAY: Final = UnknownArray("", "a member of the archive that is not an array")
 ZIP_MAGIC: Final = b"PK\3\4"
-"""First bytes of any zip archive."""
+"""First bytes of any zip archive that has members."""
+
+_EMPTY_ZIP: Final = b"PK\5\6"
+ARCHIVE_SUFFIX: Final = ".npz"
 
 _TIMES_KEY: Final = "numpy.types"
 """Key of the dtypes of dates and time spans, such as `<M8[ns]`, in JSON by name."""
@@ -39,10 +42,16 @@ _FIRST_DEFLATED_NBYTES: Final = 512
 
 
 def is_npz(source: ByteSource) -> bool:
-    """Say whether a zip archive is one of arrays: its first member is called `*.npy`."""
+    """Say whether a zip archive is one of arrays: its first member is called `*.npy`, or the file itself `*.npz`.
+
+    PyTorch puts all members into a folder, also in a file with that name.
+    """
+    is_named = source.name.lower().endswith(ARCHIVE_SUFFIX)
     head = bytes(source.read(ByteRange(0, min(SNIFF_NBYTES, source.nbytes))))
-    name_stop = _ZIP_NAME_START + int.from_bytes(head[26:28], "little")
-    return head[_ZIP_NAME_START:name_stop].endswith(_SUFFIX.encode())
+    if not head.startswith(ZIP_MAGIC):
+        return is_named and head.startswith(_EMPTY_ZIP)
+    first = head[_ZIP_NAME_START : _ZIP_NAME_START + int.from_bytes(head[26:28], "little")]
+    return first.endswith(_SUFFIX.encode()) or (is_named and b"/" not in first)
 
 
 def parse_npy(source: ByteSource) -> FileContents:

@@ -92,6 +92,13 @@ def _refuse_other_zip(head: bytes) -> None:
         raise UnsupportedError(
             "a NumPy archive (.npz) instead of a torch.save archive", found=short_repr(first), hint=hint
         )
+    if b"/" not in first:
+        raise UnsupportedError(
+            "a zip archive that torch.save did not write",
+            expected="all members in a folder",
+            found=short_repr(first),
+            hint="If it holds checkpoints, unpack it and open them",
+        )
 
 
 def _read_zip(source: ByteSource, archive: Archive, context: Context) -> PickleDocument:
