@@ -25,6 +25,8 @@ from tensorkeep.tensors import LazyTensors, TensorView
 from tensorkeep.texts import counted, listed
 from tensorkeep.transport import is_directory, listing_cache
 
+_MARK: Final = "format"
+_FOREIGN_MARK: Final = "source.format"
 _DROP: Final = "drop_unknown=True (--drop-unknown) converts everything else"
 _HINT: Final = f"Nothing was run. `tensorkeep scan` shows what would be run elsewhere; {_DROP}"
 
@@ -75,7 +77,7 @@ class Sources:
                 self._look_into(source)
             read = self.opened if is_shared else [source.unmapped(files) for source in self.opened]
             numbers = read if dequantize is None else [with_numbers(each, dequantize) for each in read]
-            self._tensors = concatenate(numbers)
+            self._tensors = self._without_foreign_mark(concatenate(numbers))
             self._is_as_stored = all(map(is_, read, numbers))
 
     def _open(self, path: str, variant: str | None, files: ExitStack, options: OpenOptions) -> Opened:
@@ -93,6 +95,14 @@ class Sources:
         files.callback(source.close)
         source.require_names()
         return source
+
+    def _without_foreign_mark(self, tensors: LazyTensors) -> LazyTensors:
+        """Call metadata `source.format` if they are `format` in another format: in safetensors, that is a mark."""
+        metadata = tensors.metadata if tensors.has_metadata else {}
+        if _MARK not in metadata or any(source.format_name.startswith("safetensors") for source in self.opened):
+            return tensors
+        renamed = {_FOREIGN_MARK if key == _MARK else key: text for key, text in metadata.items()}
+        return TensorView(dict(tensors), path=tensors.path, metadata=renamed, state=tensors.state, beside=tensors)
 
     def _look_into(self, source: Opened) -> None:
         self._views |= source.views()
@@ -148,7 +158,7 @@ class Sources:
         tensors |= {name: lazy_array(name, array, source.path) for name, array in named.arrays.items()}
         self._views |= {name: self._views[other] for name, other in named.repeats.items() if other in self._views}
         in_tree = {name: lazy for name, lazy in tensors.items() if name in named.names}
-        metadata = source.metadata if source.has_metadata else None
+        metadata = self._tensors.metadata if self._tensors.has_metadata else None
         return TensorView(in_tree, path=self._tensors.path, metadata=metadata, state=named.state)
 
     @property

@@ -233,3 +233,19 @@ def test_many_datasets_on_a_server_are_listed_in_few_requests(tmp_path: Path) ->
         assert n_opening <= 10
         assert file["layers/1777/weight"][3] == 1777
         assert len(server.requests) <= n_opening + 1
+
+
+def test_an_attribute_format_does_not_replace_the_mark_of_safetensors(tmp_path: Path) -> None:
+    def fill(file: h5py.File) -> None:
+        file["w"] = numbers("<f4", (3,))
+        file.attrs["format"] = "layers of 1999"
+
+    path = write(tmp_path / "a.h5", fill)
+    tensorkeep.convert(path, tmp_path / "a.safetensors")
+    tensorkeep.export(path, tmp_path / "b.h5")
+
+    with tensorkeep.open(tmp_path / "a.safetensors") as opened:
+        assert opened.metadata["format"] == "pt"
+        assert opened.metadata["source.format"] == "layers of 1999"
+    with tensorkeep.open(tmp_path / "b.h5") as opened:
+        assert opened.metadata["source.format"] == "layers of 1999"
