@@ -64,3 +64,14 @@ def test_an_export_says_what_it_takes_and_how_blocks_become_numbers(tmp_path: Pa
         tensorkeep.export({"w": np.eye(2)}, tmp_path / "a.npz")  # type: ignore[arg-type]
     with pytest.raises(UnsupportedError, match="web servers"):
         tensorkeep.export(tmp_path / "a.gguf", "https://localhost/a.npz")
+
+
+def test_a_directory_of_other_files_names_them(tmp_path: Path) -> None:
+    np.savez(tmp_path / "arrays.npz", w=np.ones(2))
+    (tmp_path / "notes.txt").write_text("…")
+
+    for refused in (tensorkeep.open, lambda path: tensorkeep.convert(path, tmp_path / "new")):
+        with pytest.raises(
+            SourceMissingError, match=r"no checkpoint .*Open a file in it by its own path: arrays\.npz"
+        ):
+            refused(tmp_path)

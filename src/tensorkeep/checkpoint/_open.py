@@ -11,10 +11,10 @@ from tensorkeep.arrays import DEFAULT_FRAMEWORK, Framework, library_for
 from tensorkeep.checkpoint._unread import warn_of_unread
 from tensorkeep.checkpoint.verifying import run_checks
 from tensorkeep.encryption import KeyLike, Keys
-from tensorkeep.errors import SourceChangedError, UnsupportedError
+from tensorkeep.errors import SourceChangedError, SourceMissingError, UnsupportedError
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, Dangerous, PickleLimits
 from tensorkeep.kinds import Found, LoadOptions, Opened, OpenOptions, Place, policy_for, refuse
-from tensorkeep.kinds.registry import find_kind
+from tensorkeep.kinds.registry import find_kind, hint_for_directory
 from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.on_demand import imported
 from tensorkeep.parallel import Progress
@@ -210,16 +210,19 @@ def open_found(place: Place, found: Found, options: OpenOptions, trust: Trust | 
     """Open what was found at a place, under a policy if there is one."""
     policy = policy_for(trust, place.path)
     if policy is None:
-        return _opened(found, options)
+        return _opened(place, found, options)
     demand: Demand = imported(_DEMAND)(policy, place, found, options)
-    opened = demand.check(_opened(found, demand.options))
+    opened = demand.check(_opened(place, found, demand.options))
     for part in (opened, *opened.shards.values()):
         part.proof = demand.options.proof or demand.proof
     return opened
 
 
-def _opened(found: Found, options: OpenOptions) -> Opened:
-    opened = found.open(options)
+def _opened(place: Place, found: Found, options: OpenOptions) -> Opened:
+    try:
+        opened = found.open(options)
+    except SourceMissingError as error:
+        raise error if error.hint else error.with_fields(hint=hint_for_directory(place)) from None
     if options.verify and not found.kind.verifies_reads:
         try:
             refuse(run_checks(opened.checks(), opened.path).findings, opened.path)

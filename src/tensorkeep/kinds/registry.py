@@ -9,6 +9,7 @@ from typing import Any, Final
 from tensorkeep.errors import FormatError
 from tensorkeep.formats import sniff
 from tensorkeep.kinds.base import Found, Kind, LazyKind, Place
+from tensorkeep.texts import listed
 
 KINDS: Final[tuple[LazyKind | Kind[Any], ...]] = (
     LazyKind("tensorkeep.kinds.patched:PATCHED", names=("patched.json",)),
@@ -143,6 +144,14 @@ def find_tensors(place: Place) -> Kind[Any] | None:
 def known_suffixes() -> tuple[str, ...]:
     """Return the file suffixes of all kinds."""
     return tuple(suffix for kind in (*KINDS, _SAFETENSORS) for suffix in kind.suffixes)
+
+
+def hint_for_directory(place: Place) -> str | None:
+    """Name the files in a directory that would open by their own paths."""
+    if not place.is_directory:
+        return None
+    files = [name for name in place.names if name.lower().endswith(known_suffixes())]
+    return f"Open a file in it by its own path: {listed(files, 3)}" if files else None
 
 
 def _candidates(place: Place) -> Iterator[Kind[Any]]:
