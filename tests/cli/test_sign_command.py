@@ -44,6 +44,18 @@ def test_the_password_comes_from_file_or_environment(tmp_path: Path, signed: Pat
     assert not any(SECRET in done.stdout + done.stderr for done in (made, by_file, by_environment, without, verified))
 
 
+@pytest.mark.parametrize("text", ["", "\n"])
+def test_an_empty_password_makes_no_key(tmp_path: Path, run: Any, text: str) -> None:
+    (tmp_path / "password").write_text(text)
+
+    by_file = run("keygen", "new.pem", "--password-file", "password", cwd=tmp_path)
+    by_environment = run("keygen", "new.pem", cwd=tmp_path, env=os.environ | {"TENSORKEEP_KEY_PASSWORD": ""})
+
+    assert [done.returncode for done in (by_file, by_environment)] == [2, 2]
+    assert "the password is empty" in by_file.stderr
+    assert not list(tmp_path.glob("new*"))
+
+
 def test_a_pin_comes_from_file_or_environment(tmp_path: Path, signed: Path, run: Any) -> None:
     (tmp_path / "pin").write_text(PIN + "\n")
     with running_softhsm(tmp_path / "hsm") as token:

@@ -78,7 +78,7 @@ def test_hooks_for_pre_commit(folder: Path, keys: Path, tmp_path_factory: pytest
     keys.joinpath("policy.toml").write_text('[[rules]]\nkeys = ["k.pub"]\nformats = ["safetensors"]\n')
     policy = str(keys / "policy.toml")
     arguments = {
-        "tensorkeep-scan": ["--trust", policy],
+        "tensorkeep-scan": ["--trust", policy, "--"],
         "tensorkeep-verify": ["weights"],
         "tensorkeep-trust": [policy, "weights"],
     }
@@ -113,6 +113,37 @@ def test_hooks_for_pre_commit(folder: Path, keys: Path, tmp_path_factory: pytest
     shard = folder / "weights" / "model.safetensors"
     shard.write_bytes(shard.read_bytes()[:-1] + b"\x01")
     assert failing() == set(names.values())
+
+
+def test_no_name_keeps_a_file_from_the_scan(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    hook = {key: value for key, value in HOOKS["tensorkeep-scan"].items() if key != "additional_dependencies"}
+    hooks = [hook | {"language": "system"}]
+    folder.joinpath(".pre-commit-config.yaml").write_text(
+        yaml.safe_dump({"repos": [{"repo": "local", "hooks": hooks}]})
+    )
+    home = tmp_path_factory.mktemp("pre-commit")
+    for name in ("EVIL.PT", "--help.pt", "--trust=key.pt"):
+        folder.joinpath(name).write_bytes(EVIL)
+        git(folder, "add", "-A")
+        done = subprocess.run(
+            [sys.executable, "-m", "pre_commit", "run", "--all-files"],
+            cwd=folder,
+            env=environment(PRE_COMMIT_HOME=str(home)),
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 1
+        assert re.search(f"dangerous +{name}", done.stdout), done.stdout
+        git(folder, "rm", "-q", "--cached", "--", name)
+        folder.joinpath(name).unlink()
+
+
+@pytest.mark.parametrize("name", ["scan", "verify"])
+@pytest.mark.parametrize("value", ["True", "yes", ""])
+def test_the_action_takes_only_true_and_false(folder: Path, name: str, value: str) -> None:
+    status, said, _ = run_action(folder, paths="weights", **{name: value})
+
+    assert (status, said) == (2, "The inputs scan and verify must be true or false.\n")
 
 
 def check_step() -> dict[str, Any]:

@@ -18,6 +18,8 @@ from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import EncryptedError, TensorkeepError
 from tensorkeep.formats.safetensors import emit_sealed_header
 from tensorkeep.layout import Index, emit_index, parse_index
+from tensorkeep.signing import PrivateKey, sign
+from tensorkeep.trust import Policy, Rule
 from tests.support.soak import SEED, rounds
 
 KEY = tensorkeep.Key(bytes(range(32)))
@@ -62,6 +64,22 @@ def not_whole(path: Path) -> bool:
 def flipped(data: bytes, chosen: random.Random) -> bytes:
     place = chosen.randrange(len(data))
     return data[:place] + bytes([data[place] ^ 1 << chosen.randrange(8)]) + data[place + 1 :]
+
+
+def test_a_signature_does_not_replace_the_checks_that_need_the_key(tmp_path: Path) -> None:
+    path, signer = tmp_path / "w.safetensors", PrivateKey.generate()
+    tensorkeep.save(STATE, path, encrypt=KEY)
+    sign(path, signer)
+    policy = Policy((Rule(keys=(signer.public,)),))
+    whole = tensorkeep.verify(path, key=KEY, trust=policy)
+    assert (whole.is_whole, whole.n_checked, whole.n_tensors) == (True, 2, 2)
+
+    envelope, name, data = parts(path.read_bytes())
+    path.write_bytes(made(envelope, name, data[:100] + bytes([data[100] ^ 1]) + data[101:]))
+    sign(path, signer)
+
+    assert tensorkeep.verify(path, trust=policy).is_whole, "without the key, only the encrypted bytes can be compared"
+    assert not tensorkeep.verify(path, key=KEY, trust=policy)
 
 
 @pytest.mark.soak

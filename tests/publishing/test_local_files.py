@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from base64 import b64encode
 from pathlib import Path
 from uuid import uuid4
 
@@ -82,17 +83,29 @@ def test_what_is_no_file_is_refused_at_once(model: Path, url: str) -> None:
         ("notes.txt", f"export HF_TOKEN=hf_{'aB3' * 11}x\n"),
         ("config.json", json.dumps({"token": f"ghp_{'aB3' * 12}"})),
         ("aes.txt", "0123456789abcdef" * 4 + "\n"),
+        ("aes.txt", "0123456789abcdef" * 4 + "\r\n\r\n"),
+        ("aes.txt", b64encode(bytes(range(32))).decode() + "\n"),
+        ("aes.txt", bytes(range(100, 132)).decode("latin-1")),
+        ("notes.txt", f"token_hf_{'aB3' * 11}x"),
+        ("notes.txt", f"hf_oauth_{'aB3' * 20}"),
+        ("notes.txt", f"github_pat_{'aB3' * 20}_{'x' * 20}"),
         ("id.txt", "-----BEGIN OPENSSH PRIVATE KEY-----\nb3\n"),
     ],
 )
 def test_secrets_are_not_published(model: Path, url: str, name: str, text: str) -> None:
-    model.joinpath(name).write_text(text)
+    model.joinpath(name).write_bytes(text.encode("latin-1"))
 
     with pytest.raises(RefusedError, match="secret") as caught:
         tensorkeep.push(model, url)
 
     assert name in str(caught.value)
     assert text.strip() not in str(caught.value)
+
+
+def test_32_letters_are_no_secret(model: Path, url: str) -> None:
+    model.joinpath("notes.txt").write_text("these are 32 letters of a sentence"[:32])
+
+    assert tensorkeep.push(model, url)
 
 
 def test_a_private_key_is_not_published_even_if_a_pattern_names_it(model: Path, url: str) -> None:

@@ -219,16 +219,44 @@ def test_a_private_key_is_not_taken_for_a_public_one(tmp_path: Path, signed: Pat
 
 def test_rsa_and_other_curves_are_refused(tmp_path: Path) -> None:
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-    for name, made in (
-        ("rsa", rsa.generate_private_key(65537, 2048)),
-        ("curve", ec.generate_private_key(ec.SECP256K1())),
+    for name, made, found in (
+        ("rsa", rsa.generate_private_key(65537, 2048), "RSA"),
+        ("curve", ec.generate_private_key(ec.SECP256K1()), "ECDSA over secp256k1"),
     ):
         pem = made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         (tmp_path / name).write_bytes(pem)
-        with pytest.raises(UnsupportedError, match="not used to sign models"):
+        with pytest.raises(UnsupportedError, match=rf"not used to sign models \(.*{name}\).*found {found}"):
             PrivateKey.read(tmp_path / name)
+        (tmp_path / name).write_bytes(made.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+        with pytest.raises(UnsupportedError, match=rf"not used to sign models \(.*{name}\).*found {found}"):
+            PublicKey.read(tmp_path / name)
+
+
+@pytest.mark.parametrize("password", ["", b"", "x" * 1024, "\N{SNOWMAN}" * 400])
+def test_a_password_that_protects_nothing_or_is_too_long_is_refused(tmp_path: Path, password: str | bytes) -> None:
+    with pytest.raises(RefusedError, match=r"the password is .* \(.*key\.pem\)"):
+        PrivateKey.generate().write(tmp_path / "key.pem", password)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_of_several_public_keys_is_refused(tmp_path: Path) -> None:
+    keys = [PrivateKey.generate().public.pem() for _ in range(2)]
+    (tmp_path / "key.pub").write_bytes(b"".join(keys))
+
+    with pytest.raises(FormatError, match="several keys in one file"):
+        PublicKey.read(tmp_path / "key.pub")
+    (tmp_path / "key.pub").write_bytes(b"# the key of BEGIN and ENCRYPTED\n" + keys[0])
+    assert PublicKey.read(tmp_path / "key.pub").pem() == keys[0]
+
+
+def test_a_comment_does_not_make_a_key_encrypted(tmp_path: Path, key: PrivateKey) -> None:
+    key.write(tmp_path / "key.pem")
+    text = (tmp_path / "key.pem").read_bytes()
+    (tmp_path / "key.pem").write_bytes(b"# NOT ENCRYPTED\n" + text)
+
+    assert PrivateKey.read(tmp_path / "key.pem").public == key.public
 
 
 def test_a_key_of_openssl_is_read(tmp_path: Path, signed: Path) -> None:

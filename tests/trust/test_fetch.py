@@ -18,6 +18,7 @@ from tests.support.signing.checkpoints import SHARD, save_checkpoint
 
 KEY = PrivateKey.generate()
 POLICY = Policy((Rule(keys=(KEY.public,), partial=True),))
+WHOLE = Policy((Rule(keys=(KEY.public,)),))
 
 
 @pytest.fixture
@@ -49,6 +50,40 @@ def test_what_was_not_signed_is_not_fetched(tmp_path: Path, url: str, file: str)
     with pytest.raises((IntegrityError, ValueError)):
         tensorkeep.fetch(url, tmp_path / "here", trust=POLICY)
     assert not (tmp_path / "here" / "model.safetensors.index.json").exists()
+
+
+def test_what_an_earlier_fetch_brought_unasked_is_compared_too(tmp_path: Path, url: str) -> None:
+    text = (tmp_path / "site" / "ckpt" / "model.sig").read_bytes()
+    state = {f"w{i}": np.full((8, 125), 7, np.float32) for i in range(6)}
+    tensorkeep.save_checkpoint(state, tmp_path / "site" / "ckpt", max_shard_size="8KB")
+    (tmp_path / "site" / "ckpt" / "model.sig").write_bytes(text)
+    tensorkeep.fetch(url, tmp_path / "here")
+
+    with pytest.raises(TrustError, match="not what was signed"):
+        tensorkeep.fetch(url, tmp_path / "here", trust=POLICY)
+    tensorkeep.fetch(url, tmp_path / "here")
+
+
+def test_all_signed_files_of_a_directory_are_fetched(tmp_path: Path) -> None:
+    ckpt = tmp_path / "site" / "ckpt"
+    ckpt.parent.mkdir()
+    tensorkeep.save_checkpoint({"w": np.ones(4)}, ckpt, block_digests=True)
+    for name in ("config.json", "modeling.py", "notes.bin"):
+        (ckpt / name).write_text("{}")
+    sign(ckpt, KEY)
+    with Server(tmp_path / "site", port=0) as server:
+        tensorkeep.fetch(server.url + "ckpt/", tmp_path / "here", trust=WHOLE)
+        tensorkeep.fetch(server.url + "ckpt/", tmp_path / "weights", trust=WHOLE, companions=False)
+
+        assert tensorkeep.verify(tmp_path / "here", trust=WHOLE)
+        assert not (tmp_path / "weights" / "notes.bin").exists()
+        for name in ("config.json", "notes.bin"):
+            content = (ckpt / name).read_bytes()
+            (ckpt / name).unlink()
+            with pytest.raises(TrustError, match=f"{name}.* was signed, and is missing"):
+                tensorkeep.fetch(server.url + "ckpt/", tmp_path / "there", trust=WHOLE)
+            tensorkeep.fetch(server.url + "ckpt/", tmp_path / f"without {name[:5]}", trust=POLICY)
+            (ckpt / name).write_bytes(content)
 
 
 def test_another_whole_checkpoint_is_not_fetched(tmp_path: Path, url: str) -> None:

@@ -10,12 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 
 import tensorkeep
 from tensorkeep.errors import FormatError, LimitError, TrustError
 from tensorkeep.limits import MAX_SIGNATURE_NBYTES
+from tensorkeep.server import Server
 from tensorkeep.signing import PrivateKey, parse_bundle, sign
 from tensorkeep.transport import RemotePath
 from tensorkeep.trust import Policy, Proof, Rule
@@ -231,3 +233,49 @@ def test_a_pipe_or_folder_named_like_a_signature_does_not_stop_a_save_or_an_open
     tensorkeep.save_checkpoint({"w": np.ones(3)}, directory)
     assert not (directory / "model.sig").exists()
     assert (directory / "odd.sig").exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a.tensorkeep-1.safetensors", "sub.tensorkeep-d/pytorch_model.bin", "x.sig", "code/x.py", "LICENSE", "f/x"],
+)
+def test_files_that_were_added_under_any_name_are_found_on_a_disk_and_a_server(tmp_path: Path, name: str) -> None:
+    directory = save_checkpoint(tmp_path / "ckpt")
+    sign(directory, KEY)
+    sign(directory, PrivateKey.generate())
+    policy = Policy((Rule(keys=(KEY.public,)),))
+    with Server(tmp_path, port=0) as server:
+        assert tensorkeep.verify(directory, trust=policy)
+        assert tensorkeep.verify(server.url + "ckpt/", trust=policy)
+        (directory / name).parent.mkdir(exist_ok=True)
+        (directory / name).write_text("{}")
+
+        for path in (directory, server.url + "ckpt/"):
+            findings = tensorkeep.verify(path, trust=policy).findings
+            assert [(finding.kind, name.startswith(finding.shard)) for finding in findings] == [("unsigned", True)]
+
+
+def test_files_that_were_added_to_a_bucket_are_found(tmp_path: Path) -> None:
+    bucket = fsspec.filesystem("memory")
+    directory = save_checkpoint(tmp_path / "ckpt")
+    sign(directory, KEY)
+    for file in directory.rglob("*"):
+        if file.is_file():
+            bucket.pipe(f"/added-files/ckpt/{file.relative_to(directory).as_posix()}", file.read_bytes())
+    policy = Policy((Rule(keys=(KEY.public,)),))
+
+    assert tensorkeep.verify("memory://added-files/ckpt/", trust=policy)
+    bucket.pipe("/added-files/ckpt/f/g/pytorch_model", b"x")
+    findings = tensorkeep.verify("memory://added-files/ckpt/", trust=policy).findings
+    assert [finding.shard for finding in findings] == ["f/g/pytorch_model"]
+
+
+def test_a_file_that_is_only_named_like_a_signature_is_signed(tmp_path: Path) -> None:
+    directory = save_checkpoint(tmp_path / "ckpt")
+    (directory / "notes.sig").write_text("by hand")
+    sign(directory, KEY)
+    policy = Policy((Rule(keys=(KEY.public,)),))
+
+    assert tensorkeep.verify(directory, trust=policy)
+    (directory / "notes.sig").write_text("by another")
+    assert [finding.shard for finding in tensorkeep.verify(directory, trust=policy).findings] == ["notes.sig"]

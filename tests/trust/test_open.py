@@ -346,3 +346,25 @@ def test_a_view_without_a_policy_keeps_no_file(tmp_path: Path) -> None:
     with tensorkeep.open(tmp_path / "w.pt") as opened:  # which cannot be pickled
         view = opened.select("w").rename({"w": "v"})
         assert pickle.loads(pickle.dumps(view)).load()["v"].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("where", ["disk", "server"])
+def test_a_signed_index_cannot_be_left_out(tmp_path: Path, where: str) -> None:
+    directory = tmp_path / "ckpt"
+    state = {"model": {"w": np.ones(4, np.float32)}, "step": 500}
+    tensorkeep.save_checkpoint(state, directory, sha256=True)
+    sign(directory, KEY)
+    with Server(tmp_path, port=0) as server:
+        path = str(directory) if where == "disk" else server.url + "ckpt/"
+        assert tensorkeep.load(path, trust=POLICY)["step"] == 500
+        (directory / "model.safetensors.index.json").unlink()
+
+        with pytest.raises(TrustError, match=r"index\.json` was signed, and is missing"):
+            tensorkeep.load(path, trust=POLICY)
+        assert tensorkeep.load(directory / "model.safetensors", trust=POLICY)
+
+
+def test_a_companion_of_verified_tensors_is_proven_too(signed: Path) -> None:
+    (signed / "config.json").write_text('{"evil": 1}')
+    with tensorkeep.open(signed / SHARD, trust=POLICY) as opened, pytest.raises(TrustError, match="not the file"):
+        opened.verified().companion("config.json", max_nbytes=100)

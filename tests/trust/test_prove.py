@@ -7,6 +7,7 @@ from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tensorkeep
@@ -191,3 +192,27 @@ def test_no_cryptography_is_imported_without_trust(signed: Path) -> None:
 def test_a_policy_of_two_keys(signed: Path) -> None:
     assert tensorkeep.verify(signed, trust=Policy((rule(0, 1, signatures=2),))).is_whole
     assert not tensorkeep.verify(signed, trust=Policy((rule(2),)))
+
+
+def test_signatures_of_several_directories_do_not_add_up(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        sign(save_checkpoint(tmp_path / name), KEYS[0])
+    (tmp_path / "two" / "generation_config.json").write_text('{"of": "two"}')
+    sign(tmp_path / "two", KEYS[0])
+    for name in ("generation_config.json", "model.sig"):
+        target = tmp_path / "one" / name.replace("model.sig", "other.sig")
+        target.write_bytes((tmp_path / "two" / name).read_bytes())
+    assert "generation_config.json" in proof(tmp_path / "one", 0).files, (
+        "the second names everything, as it was signed"
+    )
+
+    (tmp_path / "three").mkdir()
+    tensorkeep.save({"w": np.ones(3)}, tmp_path / "three" / "adapter.safetensors")
+    sign(tmp_path / "three", KEYS[0])
+    for name in ("adapter.safetensors", "model.sig"):
+        target = tmp_path / "one" / name.replace("model.sig", "third.sig")
+        target.write_bytes((tmp_path / "three" / name).read_bytes())
+    assert "adapter.safetensors" not in proof(tmp_path / "one", 0).files
+    policy = Policy((rule(0),))
+    findings = tensorkeep.verify(tmp_path / "one", trust=policy).findings
+    assert [(finding.kind, finding.shard) for finding in findings] == [("unsigned", "adapter.safetensors")]

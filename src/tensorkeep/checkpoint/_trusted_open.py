@@ -13,7 +13,7 @@ import msgspec
 
 from tensorkeep.errors import SourceMissingError, TrustError, UnsupportedError
 from tensorkeep.kinds import Found, Opened, OpenOptions, Place
-from tensorkeep.signing import files_below, has_link, is_ignored, is_signature
+from tensorkeep.signing import files_below, has_link, holds_signature, is_ignored
 from tensorkeep.transport import is_directory, is_remote, join, open_source, split
 from tensorkeep.trust import Policy, Proof, prove
 
@@ -108,5 +108,5 @@ def _refuse_changed(read: Mapping[str, _Identity]) -> None:
 def _refuse_unsigned(proof: Proof) -> None:
     """Refuse a directory with files that nobody signed: a format in many files could read them."""
     for name in files_below(proof.root):
-        if name not in proof.files and not is_signature(name) and not is_ignored(name, proof.ignored):
+        if not (name in proof.files or is_ignored(name, proof.ignored) or holds_signature(proof.root, name)):
             proof.file(name)

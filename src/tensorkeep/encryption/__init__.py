@@ -20,7 +20,7 @@ from tensorkeep.encryption._cipher import BLOCK_NBYTES, STORED_BLOCK_NBYTES, Scr
 from tensorkeep.encryption._content import decrypted_index, encrypted_index
 from tensorkeep.encryption._encryption import Encryption
 from tensorkeep.encryption._file import is_encrypted, listed, plain_file
-from tensorkeep.encryption._key import Key, new_key
+from tensorkeep.encryption._key import Key, may_be_key, new_key
 from tensorkeep.encryption._keys import KeyLike, Keys, refuse_plain
 from tensorkeep.encryption._scratch import ScratchSource, ScratchWriter
 from tensorkeep.encryption._sink import EncryptingSink, encrypted_name
@@ -45,6 +45,7 @@ __all__ = [
     "encrypted_name",
     "is_encrypted",
     "listed",
+    "may_be_key",
     "new_key",
     "plain_file",
     "refuse_plain",

@@ -206,6 +206,12 @@ def _refuse_key_itself(text: str | os.PathLike[str], needed: str) -> None:
         )
 
 
+def may_be_key(content: bytes) -> bool:
+    """Say whether a file with this content is a key: one that `Key.from_file` reads, unless it is readable text."""
+    is_text = len(content) == KEY_NBYTES and content.decode("ascii", "replace").isprintable() and content.isascii()
+    return len(content) <= _MAX_NBYTES and not is_text and _decoded(content) is not None
+
+
 def _decoded(content: bytes) -> bytes | None:
     """Return the bytes of a key; None if it is something else."""
     if len(content) == KEY_NBYTES:

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from tensorkeep.checkpoint import digest_of_file, root_of_file, sha256_of, verify
-from tensorkeep.errors import IntegrityError
+from tensorkeep.errors import IntegrityError, TrustError
 from tensorkeep.fetching._plan import Wanted
 from tensorkeep.kinds import Finding, OpenOptions
 from tensorkeep.kinds.safetensors import open_file
@@ -51,12 +51,22 @@ def damaged_spans(findings: Iterable[Finding]) -> list[ByteRange] | None:
 
 
 def not_as_saved(findings: list[Finding], wanted: Wanted) -> IntegrityError:
-    """Return the error for a file that is not what was saved."""
+    """Return the error for a file that is not what was saved, or what was signed."""
     shown = "; ".join(str(finding) for finding in findings[:5])
-    return IntegrityError(
-        "the downloaded file is not what was saved",
+    kind, verb = (TrustError, "signed") if wanted.promise.is_signed else (IntegrityError, "saved")
+    return kind(
+        f"the downloaded file is not what was {verb}",
         path=str(wanted.path),
         tensor=next((finding.tensor for finding in findings if finding.tensor is not None), None),
         found=shown,
         hint="Nothing was replaced. Fetch again: only the damaged parts are downloaded",
+    )
+
+
+def missing_although_signed(wanted: Wanted) -> TrustError:
+    """Return the error for a signed file that the server does not have, or does not give."""
+    return TrustError(
+        f"`{wanted.name}` was signed, and is missing or cannot be read",
+        path=str(wanted.path),
+        hint="partial = true in the policy accepts parts of what was signed",
     )

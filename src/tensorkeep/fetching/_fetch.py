@@ -20,7 +20,7 @@ from tensorkeep.errors import (
     UnsupportedError,
 )
 from tensorkeep.fetching._by_executor import download_by
-from tensorkeep.fetching._check import damaged_spans, findings_in, not_as_saved
+from tensorkeep.fetching._check import damaged_spans, findings_in, missing_although_signed, not_as_saved
 from tensorkeep.fetching._companions import MAX_COMPANION_NBYTES, is_page
 from tensorkeep.fetching._destination import Destination, destination_of
 from tensorkeep.fetching._download import Arrival, download
@@ -85,7 +85,8 @@ def fetch(
         overwrite: Whether to replace a checkpoint at the destination that was not fetched from this URL, or was
             changed since.
         trust: Whose signatures count: a `Policy`, the path of one or of a public key; see `open`. Then everything
-            that is fetched must be what they signed, and companions that nobody signed stay on the server.
+            that is fetched must be what they signed. With `companions`, all signed files of the directory are
+            fetched, code too, but none in its folders; and what nobody signed stays on the server.
         wait_s: Seconds to wait for another process that fetches the same to the same place.
         progress: Called with the bytes done and the bytes in total, by one thread at a time; while another process
             is waited for, with its bytes. If it raises, the fetch ends with that error.
@@ -98,10 +99,11 @@ def fetch(
 
     Raises:
         SourceMissingError: If nothing is at the URL, a shard is missing, or the destination's parent does not exist.
-        IntegrityError: If the download differs from what was saved. Nothing was replaced, and the next fetch
-            downloads the damaged parts again.
+        IntegrityError: If the download differs from what was saved, or a `TrustError` if from what was signed.
+            Nothing was replaced, and the next fetch downloads the damaged parts again.
         FormatError: If a file is not a checkpoint, an index or a manifest.
-        TrustError: If it is not proven that this is what was signed, or the policy does not allow the format.
+        TrustError: If it is not proven that this is what was signed, a signed file is missing, or the policy does not
+            allow the format.
         SourceChangedError: If the checkpoint was replaced during the download.
         UnsupportedError: If `url` is not a URL, a directory has several checkpoints, a file's format is not
             supported, or the destination has a checkpoint that would be opened instead of this one.
@@ -125,7 +127,7 @@ def fetch(
     policy = policy_for(trust, path)
     plan = plan_fetch(path, variant=variant, companions=companions)
     if policy is not None:
-        plan = imported(_TRUSTED)(plan, policy, path)
+        plan = imported(_TRUSTED)(plan, policy, path, companions=companions and variant is None)
     place = destination_of(destination, plan)
     sources = _opened(plan)
     plan = msgspec.structs.replace(plan, files=tuple(file for file in plan.files if file.name in sources))
@@ -163,6 +165,8 @@ def _open(wanted: Wanted) -> RemoteSource | None:
     except (SourceMissingError, AccessDeniedError):
         if can_be_missing:
             return None
+        if wanted.promise.is_signed:
+            raise missing_although_signed(wanted) from None
         raise
     if is_companion and source.nbytes > MAX_COMPANION_NBYTES:
         return None

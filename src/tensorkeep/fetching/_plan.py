@@ -29,6 +29,7 @@ class Promise(msgspec.Struct, frozen=True):
         blake3: BLAKE3 of the whole file, or None.
         sha256: SHA-256 of the whole file, or None.
         root: Root of a file with block digests, or None.
+        is_signed: Whether a trusted signature says so.
     """
 
     nbytes: int | None = None
@@ -36,6 +37,7 @@ class Promise(msgspec.Struct, frozen=True):
     blake3: str | None = None
     sha256: str | None = None
     root: str | None = None
+    is_signed: bool = False
 
     @classmethod
     def of(cls, record: ShardRecord | FileRecord | None) -> Promise:

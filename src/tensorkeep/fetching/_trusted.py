@@ -8,35 +8,53 @@ import msgspec
 
 from tensorkeep.errors import TrustError
 from tensorkeep.fetching._plan import Plan, Promise, Wanted
-from tensorkeep.signing import SignedFile, is_signature
+from tensorkeep.paths import is_plain_name
+from tensorkeep.signing import SignedFile, holds_signature
 from tensorkeep.transport import RemotePath
 from tensorkeep.trust import Policy, Proof, prove
 
 
-def trusted_plan(plan: Plan, policy: Policy, path: RemotePath) -> Plan:
-    """Return a plan in which each file must be what was signed; companions that nobody signed are left out."""
+def trusted_plan(plan: Plan, policy: Policy, path: RemotePath, *, companions: bool) -> Plan:
+    """Return a plan in which each file must be what was signed; companions that nobody signed are left out.
+
+    Unless the policy accepts parts, no signed file may be missing, and `companions` adds the other signed files of
+    the directory. Those in folders, and hidden ones, cannot arrive in one step with a checkpoint.
+    """
     rule = policy.rule_for(path)
     rule.refuse_format(plan.format, path)
     proof = prove(rule, path)
     if proof is None:
         return plan
-    return msgspec.structs.replace(plan, files=tuple(_trusted(plan, proof)))
+    if companions and plan.entry is None and not rule.partial:
+        plan = msgspec.structs.replace(plan, files=(*plan.files, *_others(plan, proof, path)))
+    return msgspec.structs.replace(plan, files=tuple(_trusted(plan, proof, is_partial=rule.partial)))
 
 
-def _trusted(plan: Plan, proof: Proof) -> Iterator[Wanted]:
+def _others(plan: Plan, proof: Proof, path: RemotePath) -> Iterator[Wanted]:
+    """Yield the signed files of the directory that the plan lacks."""
+    planned = {wanted.name for wanted in plan.files}
+    for name in sorted(proof.files.keys() - planned):
+        if is_plain_name(name) and not name.startswith("."):
+            yield Wanted(name, path.joined(name))
+
+
+def _trusted(plan: Plan, proof: Proof, *, is_partial: bool) -> Iterator[Wanted]:
     for wanted in plan.files:
-        if is_signature(wanted.name):
-            yield wanted
-        elif wanted.name in proof.files:
+        if wanted.name in proof.files:
             promise = _promise(wanted, proof.files[wanted.name], proof)
-            yield msgspec.structs.replace(wanted, promise=promise)
+            is_optional = wanted.role in {"blocks", "listed", "guessed"}
+            role = "other" if is_optional and not is_partial else wanted.role
+            yield msgspec.structs.replace(wanted, promise=promise, role=role)
+        elif holds_signature(proof.root, wanted.name):
+            yield wanted
         elif wanted.role not in {"listed", "guessed"}:
             proof.file(wanted.name)
 
 
 def _promise(wanted: Wanted, signed: SignedFile, proof: Proof) -> Promise:
     """Add what was signed of a file to what an index says of it; the digests in a signed header are all compared."""
-    promise, holds_tensors = wanted.promise, wanted.role == "tensors"
+    promise = msgspec.structs.replace(wanted.promise, is_signed=True)
+    holds_tensors = wanted.role == "tensors"
     if signed.header is not None and holds_tensors:
         return msgspec.structs.replace(promise, nbytes=signed.header.nbytes, header=signed.header.blake3)
     if proof.needs_digests and holds_tensors:

@@ -16,16 +16,23 @@ from tensorkeep.transport import RemotePath, get_xattr_note, set_xattr_note
 
 
 def is_unchanged(path: str, wanted: Wanted, stamp: VersionId, head: Buffer) -> bool:
-    """Say whether a local file is the wanted one: fetched in this version and unchanged since, or equal by digest."""
+    """Say whether a local file is the wanted one: fetched in this version and unchanged since, or equal by digest.
+
+    What was signed is always compared by digest: an earlier fetch may have asked for no signature.
+    """
     try:
         status = os.lstat(path)
     except OSError:
         return False
     if not stat.S_ISREG(status.st_mode) or status.st_size != stamp.nbytes:
         return False
-    if stamp.is_unique and get_xattr_note(path) == _origin(wanted, stamp) and begins_with(path, head):
+    if not wanted.promise.is_signed and _was_fetched(path, wanted, stamp) and begins_with(path, head):
         return True
     return _has_digest(wanted.promise) and _has_digests(path, wanted)
+
+
+def _was_fetched(path: str, wanted: Wanted, stamp: VersionId) -> bool:
+    return stamp.is_unique and get_xattr_note(path) == _origin(wanted, stamp)
 
 
 def begins_with(path: str, head: Buffer) -> bool:

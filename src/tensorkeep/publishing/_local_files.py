@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from tensorkeep.encryption import may_be_key
 from tensorkeep.errors import RefusedError, UnsupportedError, as_transport_error
 from tensorkeep.fetching import MAX_COMPANION_NBYTES
 from tensorkeep.paths import is_inside
@@ -16,8 +17,7 @@ from tensorkeep.transport import is_at_home
 
 _secret_in = re.compile(
     rb"(?P<a_private_key>-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----)"
-    rb"|(?P<a_key_that_decrypts>\A[0-9a-fA-F]{64}\s?\Z)"
-    rb"|(?P<a_token>\b(?:hf_[A-Za-z0-9]{34}|gh[opsu]_[A-Za-z0-9]{36})\b)"
+    rb"|(?P<a_token>(?<![A-Za-z0-9])(?:(?:hf_oauth_|hf_)[A-Za-z0-9]{34,}|gh[oprsu]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{50,}))"
 ).search
 
 
@@ -77,11 +77,12 @@ def refuse_unaware(files: Iterable[LocalFile], directory: str) -> None:
 
 def _refuse_secret(file: LocalFile) -> None:
     with as_transport_error("could not read the file", file.path), open(file.path, "rb") as opened:
-        found = _secret_in(opened.read(file.nbytes))
-    if found:
+        content = opened.read(file.nbytes)
+    found = _secret_in(content)
+    if found or may_be_key(content):
         raise RefusedError(
             "the file contains a secret, so it is not published",
             path=file.path,
-            found=str(found.lastgroup).replace("_", " "),
+            found=str(found.lastgroup).replace("_", " ") if found else "a key that decrypts",
             hint="Move it out of the directory",
         )

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar
 
 from tensorkeep.errors import (
     DestinationExistsError,
@@ -24,12 +26,20 @@ from tensorkeep.transport import refuse_url
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
+_Key = TypeVar("_Key")
+
 KeyKind = Literal["ecdsa-p256", "ed25519"]
 KEY_KINDS: Final[tuple[KeyKind, ...]] = ("ecdsa-p256", "ed25519")
 """Kinds of keys that can be generated; `model-signing` 1.1.1 knows only the first."""
 
 _CURVES: Final = {"secp256r1": "SHA256", "secp384r1": "SHA384", "secp521r1": "SHA512"}
 """Name of each curve to the hash that signatures with it use, as in model-signing."""
+
+_MAX_PASSWORD_NBYTES: Final = 1023
+"""What OpenSSL takes."""
+
+_is_locked = re.compile(rb"^-----BEGIN ENCRYPTED |^Proc-Type: *4, *ENCRYPTED", re.MULTILINE).search
+_begins = re.compile(rb"^-----BEGIN ", re.MULTILINE).findall
 
 _LOCAL: Final = "Keep keys in local files"
 _NAME: Final = "Name it *.pem; the public key gets the same name with .pub"
@@ -87,11 +97,19 @@ class PublicKey:
             from cryptography.hazmat.primitives.serialization import load_pem_public_key
         if b"BEGIN CERTIFICATE" in pem:
             raise FormatError("a certificate, where a public key belongs", path=path, hint=_CERTIFICATE)
+        if (n_blocks := len(_begins(pem))) > 1:
+            raise FormatError(
+                "several keys in one file",
+                path=path,
+                expected="one public key",
+                found=f"{n_blocks} parts of PEM",
+                hint="Name each key's own file in a policy",
+            )
         try:
             key = load_pem_public_key(pem)
         except (ValueError, UnsupportedAlgorithm):
             raise FormatError("not a public key", path=path, expected="PEM, as `tensorkeep keygen` writes") from None
-        return cls(key)  # type: ignore[arg-type]
+        return _supported(cls, key, path)
 
     def pem(self) -> bytes:
         """Return the key as PEM text."""
@@ -199,21 +217,21 @@ class PrivateKey:
             raise FormatError(
                 "not a private key", path=shown, expected="PEM, as `tensorkeep keygen` writes"
             ) from None
-        return cls(key)  # type: ignore[arg-type]
+        return _supported(cls, key, shown)
 
     def write(self, path: str | os.PathLike[str], password: str | bytes | None = None) -> str:
         """Write the key, readable only by its owner, and beside it the public key in a file that ends in `.pub`.
 
         Args:
             path: The file of the private key; neither file may exist.
-            password: Encrypts the private key; with None, it is stored unencrypted.
+            password: Encrypts the private key: 1 to 1,023 bytes; with None, it is stored unencrypted.
 
         Returns:
             The path of the public key.
 
         Raises:
             DestinationExistsError: If one of the files exists.
-            RefusedError: If the name ends with `.pub`.
+            RefusedError: If the name ends with `.pub`, or the password is empty or too long.
             TransportError: If a file cannot be written.
         """
         from cryptography.hazmat.primitives import serialization as formats
@@ -227,7 +245,11 @@ class PrivateKey:
             raise DestinationExistsError(
                 "this path already exists", path=existing, hint="Choose another: no key is replaced"
             )
-        protection = formats.BestAvailableEncryption(_bytes_of(password)) if password else formats.NoEncryption()
+        protection = (
+            formats.NoEncryption()
+            if password is None
+            else formats.BestAvailableEncryption(_new_password(password, private))
+        )
         pem = self._key.private_bytes(formats.Encoding.PEM, formats.PrivateFormat.PKCS8, protection)
         _write_new(private, pem, 0o600)
         _write_new(public, self.public.pem(), 0o644)
@@ -265,7 +287,29 @@ def is_encrypted(path: str | os.PathLike[str]) -> bool:
 
 
 def _needs_password(pem: bytes) -> bool:
-    return b"ENCRYPTED" in pem
+    return _is_locked(pem) is not None
+
+
+def _new_password(password: str | bytes, path: str) -> bytes:
+    """Return the bytes of a password; an empty one would protect nothing."""
+    content = _bytes_of(password)
+    if 0 < len(content) <= _MAX_PASSWORD_NBYTES:
+        return content
+    raise RefusedError(
+        "the password is too long" if content else "the password is empty",
+        path=path,
+        expected=f"1 to {_MAX_PASSWORD_NBYTES:,} bytes",
+        found=f"{len(content):,}",
+        hint=None if content else "Give none to store the key unencrypted",
+    )
+
+
+def _supported(make: Callable[[Any], _Key], key: object, path: str) -> _Key:
+    """Return a key of a kind that signs models; otherwise the error names its file."""
+    try:
+        return make(key)
+    except UnsupportedError as error:
+        raise error.with_fields(path=path) from None
 
 
 def _kind_of(key: object) -> str:
@@ -278,8 +322,17 @@ def _kind_of(key: object) -> str:
     raise UnsupportedError(
         "keys of this kind are not used to sign models",
         expected=f"Ed25519, or ECDSA over {', '.join(_CURVES)}",
-        found=type(key).__name__.strip("_"),
+        found=_shown(key),
     )
+
+
+def _shown(key: object) -> str:
+    """Return the curve, or whatever else the key is, such as `RSA`."""
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    if isinstance(key, ec.EllipticCurvePublicKey):
+        return f"ECDSA over {key.curve.name}"
+    return type(key).__name__.strip("_").removesuffix("PublicKey")
 
 
 def hash_of(curve: str) -> str:

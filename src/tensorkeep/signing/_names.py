@@ -13,7 +13,7 @@ from tensorkeep.paths import is_inside
 from tensorkeep.signing._bundle import parse_bundle
 from tensorkeep.signing._provenance import is_provenance, provenance_subjects
 from tensorkeep.signing._statement import parse_statement
-from tensorkeep.transport import ByteRange, is_remote, open_source
+from tensorkeep.transport import ByteRange, is_remote, join, open_source
 
 SUFFIX: Final = ".sig"
 USUAL: Final = "model" + SUFFIX
@@ -23,25 +23,40 @@ IGNORED: Final = (".git", ".gitattributes", ".github", ".gitignore", ".cache/hug
 """What other programs keep beside a model; model-signing also leaves out all but the last."""
 
 _OURS: Final = ".tensorkeep-"
-"""Part of the names that running and killed saves of ours leave in a directory."""
+"""Part of the hidden names that running and killed saves of ours leave in a directory."""
 
 
 def is_signature(name: str) -> bool:
-    """Say whether a file of a directory is a signature by its name, so that no signature covers it."""
+    """Say whether a file of a directory is a signature by its name."""
     return name.endswith(SUFFIX) and "/" not in name
+
+
+def holds_signature(directory: str, name: str) -> bool:
+    """Say whether a file is a signature by its name and its content, so that no signature covers it."""
+    if is_signature(name):
+        with suppress(TensorkeepError, OSError):
+            parse_bundle(read_signature(join(directory, name)), name)
+            return True
+    return False
 
 
 def is_ignored(name: str, ignored: Iterable[str] = IGNORED) -> bool:
     """Say whether a file is left out: it is in one of these directories, or is one of these files."""
-    return _OURS in name or any(name == other or name.startswith(f"{other}/") for other in ignored)
+    is_ours = any(part.startswith(".") and _OURS in part for part in name.split("/"))
+    return is_ours or any(name == other or name.startswith(f"{other}/") for other in ignored)
 
 
-def names_to_sign(directory: str, *, links: bool = False) -> list[str]:
+def names_to_sign(directory: str, signature: str, *, links: bool = False) -> list[str]:
     """Return the relative names of all files that a signature of a directory covers.
 
-    Links to files are followed if `links` is set; all others are errors.
+    Other signatures are left out, and so is the file of this one. Links to files are followed if `links` is set; all
+    others are errors.
     """
-    names = [name for name in files_below(directory) if not is_signature(name) and not is_ignored(name)]
+    names = [
+        name
+        for name in files_below(directory)
+        if name != signature and not holds_signature(directory, name) and not is_ignored(name)
+    ]
     for name in names:
         path = os.path.join(directory, name)
         if os.path.islink(path):

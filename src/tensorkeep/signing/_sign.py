@@ -24,6 +24,7 @@ from tensorkeep.signing._keys import PrivateKey
 from tensorkeep.signing._names import (
     IGNORED,
     SUFFIX,
+    holds_signature,
     is_signature,
     names_to_sign,
     read_signature,
@@ -140,11 +141,12 @@ def statement_of(
         found = signable(directory, [file], rehash=rehash, progress=progress)
         found = msgspec.structs.replace(found, files={ONLY_FILE: found.files[file]})
         return found, emit_statement(Statement(name, found.files))
-    names = names_to_sign(target, links=links)
+    own = os.path.basename(destination)
+    names = names_to_sign(target, own, links=links)
     if not names:
         raise SourceMissingError("no files to sign in the directory", path=target)
     found = signable(target, names, rehash=rehash, progress=progress)
-    others = sorted({other for other in os.listdir(target) if is_signature(other)} | {os.path.basename(destination)})
+    others = sorted({other for other in os.listdir(target) if holds_signature(target, other)} | {own})
     return found, emit_statement(Statement(name, found.files, (*IGNORED, *others), links))
 
 

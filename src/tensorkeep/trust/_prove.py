@@ -38,6 +38,7 @@ class _Signed(msgspec.Struct, frozen=True):
     signer: str
     shown: str
     statement: Statement
+    is_of_one_file: bool
 
 
 def prove(rule: Rule, path: str) -> Proof | None:
@@ -60,6 +61,7 @@ def prove(rule: Rule, path: str) -> Proof | None:
     faults: list[str] = []
     found = list(_that_count(rule, root, only, faults))
     _refuse_contradictions(found, root)
+    found = _one_for_each_signer(found, only)
     signers = {signed.signer for signed in found}
     if len(signers) < rule.signatures:
         wanted = [f"{key.kind} key {key.id[:16]}…" for key in rule.keys]
@@ -87,10 +89,11 @@ def _that_count(rule: Rule, root: str, only: str | None, faults: list[str]) -> I
         except TensorkeepError as error:
             faults.append(str(error))
             continue
-        if ONLY_FILE in statement.files:
+        is_of_one_file = ONLY_FILE in statement.files
+        if is_of_one_file:
             file = signed_file_of(name)
             statement = msgspec.structs.replace(statement, files={file: statement.files[ONLY_FILE]})
-        yield _Signed(name, signer, shown, statement)
+        yield _Signed(name, signer, shown, statement, is_of_one_file)
 
 
 def _names(root: str, only: str | None) -> list[str]:
@@ -137,6 +140,22 @@ def _refuse_contradictions(found: Iterable[_Signed], root: str) -> None:
                     found=f"{path} and {signed.path}",
                     hint="Sign it again, and remove the old signature",
                 )
+
+
+def _one_for_each_signer(found: Iterable[_Signed], only: str | None) -> list[_Signed]:
+    """Keep one signature of each signer, or those of single files: directories must not add up to another one."""
+    by_signer: dict[str, list[_Signed]] = {}
+    for signed in found:
+        by_signer.setdefault(signed.signer, []).append(signed)
+    return [each for signatures in by_signer.values() for each in _that_belong_together(signatures, only)]
+
+
+def _that_belong_together(signatures: list[_Signed], only: str | None) -> list[_Signed]:
+    naming = [signed for signed in signatures if only in signed.statement.files] or signatures
+    whole = [signed for signed in naming if not signed.is_of_one_file]
+    if whole:
+        return [max(whole, key=lambda signed: len(signed.statement.files))]
+    return [signed for signed in signatures if signed.is_of_one_file]
 
 
 def _files_of(found: Iterable[_Signed], n_signers: int) -> dict[str, SignedFile]:

@@ -13,17 +13,25 @@ from tensorkeep.errors import SourceMissingError, TensorkeepError, TrustError
 from tensorkeep.kinds import Check, Checks, Finding, OpenOptions
 from tensorkeep.kinds.safetensors import TensorFile, open_file
 from tensorkeep.layout import stem_of_index
-from tensorkeep.signing import SignedFile, files_below, has_link, is_ignored, is_signature
-from tensorkeep.transport import ByteRange, is_directory, is_remote, join, list_names, open_source, split
+from tensorkeep.signing import SignedFile, files_below, has_link, holds_signature, is_ignored
+from tensorkeep.transport import ByteRange, is_directory, is_remote, join, list_names, open_source, sizes_below, split
 from tensorkeep.trust import ALGORITHMS, Policy, Proof, Rule, prove
 
 _SAFETENSORS: Final = ".safetensors"
 
 
-def trusted_checks(found: Checks, policy: Policy, path: str, opened: ExitStack) -> Checks:
+def trusted_checks(found: Checks, policy: Policy, path: str, opened: ExitStack, *, is_decrypted: bool) -> Checks:
     """Add to the checks of what is at a path those that its signatures make possible.
 
     Every byte of every signed file is checked: by the digests of its tensors if its header was signed, else whole.
+
+    Args:
+        found: The checks without signatures.
+        policy: Whose signatures count.
+        path: A path or URL.
+        opened: Closes what is opened for the checks.
+        is_decrypted: Whether `found` compares tensors in the clear. A signature proves only their encrypted bytes, so
+            both are checked.
     """
     try:
         rule = policy.rule_for(path)
@@ -44,8 +52,8 @@ def trusted_checks(found: Checks, policy: Policy, path: str, opened: ExitStack) 
     return msgspec.structs.replace(
         found,
         checks=[
-            *(check for check in found.checks if check.file not in proven),
-            *(check for checks in signed for check in checks.checks),
+            *(check for check in found.checks if check.file not in proven or (is_decrypted and check.tensor)),
+            *(_once(check, is_decrypted) for checks in signed for check in checks.checks),
         ],
         findings=[
             *found.findings,
@@ -56,6 +64,11 @@ def trusted_checks(found: Checks, policy: Policy, path: str, opened: ExitStack) 
         signers=proof.signers,
         n_others=sum(not any(check.tensor for check in checks.checks) for checks in signed),
     )
+
+
+def _once(check: Check, is_decrypted: bool) -> Check:
+    """Count no tensors for encrypted bytes whose tensors are checked in the clear, too."""
+    return msgspec.structs.replace(check, n_tensors=0) if is_decrypted else check
 
 
 def _of_file(proof: Proof, rule: Rule, name: str, signed: SignedFile, opened: ExitStack) -> Checks:
@@ -97,16 +110,37 @@ def _unsigned(proof: Proof, rule: Rule, path: str, read: set[str]) -> Iterator[F
         return
     names: Iterable[str] = read
     if is_directory(path):
-        names = (list_names(path) or read) if is_remote(path) else files_below(path)
+        names = (set(_below_url(proof)) or read) if is_remote(path) else files_below(path)
     for name in sorted(set(names)):
-        is_left_out = is_signature(name) or is_ignored(name, proof.ignored) or _is_directory(path, name)
-        if name not in proof.files and not is_left_out:
+        if not (name in proof.files or is_ignored(name, proof.ignored) or holds_signature(proof.root, name)):
             yield Finding("unsigned", "no trusted signature names this file", name)
 
 
-def _is_directory(path: str, name: str) -> bool:
-    """Whether a name in the listing of a server is a directory's."""
-    return is_remote(path) and is_directory(join(path, name))
+def _below_url(proof: Proof) -> Iterator[str]:
+    """Yield what is below a URL, as far as the server or store lists it."""
+    stored = sizes_below(proof.root)
+    yield from _served(proof, "") if stored is None else stored
+
+
+def _served(proof: Proof, folder: str) -> Iterator[str]:
+    """Yield the files that a server lists, and folders in which nothing was signed: it could nest them forever."""
+    for inner in _names_in(proof, folder) or ():
+        name = folder + inner
+        names = None if name in proof.files else _names_in(proof, f"{name}/")
+        if names is None:
+            yield name
+        elif any(other.startswith(f"{name}/") for other in (*proof.files, *proof.ignored)):
+            yield from _served(proof, f"{name}/")
+        elif names:
+            yield f"{name}/"
+
+
+def _names_in(proof: Proof, folder: str) -> list[str] | None:
+    """Return what a server lists in a folder; None if it is a file, or cannot be listed."""
+    try:
+        return list_names(join(proof.root, folder) if folder else proof.root)
+    except SourceMissingError:
+        return None
 
 
 def _wrong(kind: str, message: str, name: str, expected: str | None = None, found: str | None = None) -> Checks:

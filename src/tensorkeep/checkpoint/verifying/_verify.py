@@ -126,7 +126,7 @@ def verify(
         except (FormatError, IntegrityError) as error:
             checks = Checks(findings=[damage_of(error)])
         if policy is not None:
-            checks = imported(_TRUSTED)(checks, policy, given, opened)
+            checks = imported(_TRUSTED)(checks, policy, given, opened, is_decrypted=Keys.given(key) is not None)
         if quick:
             return answer_by_kept_sums(checks, str(given))
         return run_checks(checks, str(given), sample=sample, seed=seed, progress=progress, executor=executor)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -18,8 +18,20 @@ from tensorkeep.kinds.safetensors._duplicate import without_duplicate
 from tensorkeep.kinds.safetensors._encrypted_index import refuse_lone_shard
 from tensorkeep.kinds.safetensors._examine import Examination, examine, open_shard
 from tensorkeep.kinds.safetensors._file import TensorFile, file_over
-from tensorkeep.layout import Location, locate
-from tensorkeep.transport import forget_listing, has_commit, has_staging, identity, is_remote, open_source
+from tensorkeep.layout import Location, index_names, locate, weights_name
+from tensorkeep.transport import (
+    exists,
+    forget_listing,
+    has_commit,
+    has_staging,
+    identity,
+    is_directory,
+    is_remote,
+    open_source,
+)
+
+if TYPE_CHECKING:
+    from tensorkeep.trust import Proof
 
 _ATTEMPTS: Final = 50
 """How often to read a checkpoint that saves keep replacing."""
@@ -71,6 +83,8 @@ def _read(path: str, location: Location | None, options: OpenOptions) -> Reading
     if location is None:
         file = file_over(open_source(path, backend=options.backend), options)
         return Reading(None, {os.path.basename(path): file})
+    if options.proof is not None and is_directory(path):
+        _refuse_missing(location, options.proof)
     location = without_duplicate(location, options)
     if location.index is None:
         file = open_shard(location, location.name, options)
@@ -78,6 +92,13 @@ def _read(path: str, location: Location | None, options: OpenOptions) -> Reading
         return Reading(location, {os.path.basename(location.entry): file})
     examination = examine(location, options)
     return Reading(location, examination.files, examination)
+
+
+def _refuse_missing(location: Location, proof: Proof) -> None:
+    """Refuse a directory without a signed index or file of its checkpoint: what is left could mean something else."""
+    for name in (weights_name(location.stem), *index_names(location.stem)):
+        if name not in {location.index, location.single} and not exists(location.path_of(name)):
+            proof.refuse_missing(name)
 
 
 def _without_strays(reading: Reading) -> Reading:

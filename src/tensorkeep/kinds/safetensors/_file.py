@@ -222,7 +222,9 @@ class TensorFile(SavedTensors[ArrayT]):
         source = VerifyingSource(self.source, ranges, self._block_proof(self._seal), private=private)
         reader = self._open_reader().checking(source)
         stored = self._encrypted, self._encryption
-        return TensorFile(self._header, reader, self._seal, self._head_digest, self._blocks, *stored)
+        file = TensorFile(self._header, reader, self._seal, self._head_digest, self._blocks, *stored)
+        file.proof = self.proof
+        return file
 
     def _block_proof(self, seal: Seal) -> BlockProof | None:
         """Return the block digests, which are read when they are needed."""

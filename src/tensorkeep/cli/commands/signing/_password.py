@@ -24,7 +24,7 @@ PasswordFile = Annotated[
 
 
 def known_password(file: str | None) -> str | None:
-    """Return the password that a file or the environment has; None if neither does."""
+    """Return the password that a file or the environment has, perhaps an empty one; None if neither has any."""
     if file is None:
         return os.environ.get(VARIABLE)
     with as_transport_error("could not read the password", file):
