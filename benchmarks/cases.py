@@ -17,6 +17,7 @@ GROUPS = (
     "open",
     "slice",
     "blocks",
+    "trust",
     "checkpoint",
     "merging",
     "store",

@@ -18,6 +18,7 @@ _HEADINGS = {
     "open": "Opening",
     "slice": "Reading part of a tensor",
     "blocks": "Checked slices",
+    "trust": "Signatures and encryption",
     "checkpoint": "Sharded checkpoints",
     "merging": "Computing models",
     "store": "Steps of a run",

@@ -143,7 +143,7 @@ def _refuse_contradictions(found: Iterable[_Signed], root: str) -> None:
 
 
 def _one_for_each_signer(found: Iterable[_Signed], only: str | None) -> list[_Signed]:
-    """Keep one signature of each signer, or those of single files: directories must not add up to another one."""
+    """Keep one signature of each signer, or all of single files: directories must not add up to another one."""
     by_signer: dict[str, list[_Signed]] = {}
     for signed in found:
         by_signer.setdefault(signed.signer, []).append(signed)

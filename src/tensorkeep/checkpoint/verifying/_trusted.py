@@ -25,13 +25,8 @@ def trusted_checks(found: Checks, policy: Policy, path: str, opened: ExitStack, 
 
     Every byte of every signed file is checked: by the digests of its tensors if its header was signed, else whole.
 
-    Args:
-        found: The checks without signatures.
-        policy: Whose signatures count.
-        path: A path or URL.
-        opened: Closes what is opened for the checks.
-        is_decrypted: Whether `found` compares tensors in the clear. A signature proves only their encrypted bytes, so
-            both are checked.
+    If `is_decrypted`, `found` compares tensors in the clear; a signature proves only their encrypted bytes, so both
+    are checked.
     """
     try:
         rule = policy.rule_for(path)
