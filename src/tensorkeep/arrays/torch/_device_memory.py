@@ -8,6 +8,7 @@ from typing import Any, Final
 import torch
 
 from tensorkeep.arrays._device_memory import Move, Target
+from tensorkeep.arrays.torch._distribution import distribute
 from tensorkeep.arrays.torch._dtypes import torch_dtype
 from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
@@ -32,7 +33,7 @@ class PinnedBuffer:
     """
 
     def __init__(self, nbytes: int, *, is_pinned: bool) -> None:
-        self.tensor = torch.empty(nbytes, dtype=torch.uint8, pin_memory=is_pinned)
+        self.tensor = torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=is_pinned)
         self.data = self.tensor.numpy().data
 
 
@@ -151,56 +152,11 @@ class TorchCopies:
         """Copy all that the moves cover at once; on the device, distribute it to the tensors."""
         start, stop = moves[0].start, moves[-1].stop
         self._scratch[start:stop].copy_(host[start:stop], non_blocking=True)
-        for run in _runs_of(moves, self._targets):
-            stored = self._targets[run[0].target].stored
-            dtype: Any = torch_dtype(stored)
-            values = self._scratch[run[0].start : run[-1].stop].view(dtype)
-            into = [part for move in run for part in self._elements(move)]
-            parts = zip(into, values.split_with_sizes([part.numel() for part in into]), strict=True)
-            torch._foreach_copy_(into, [part if to.ndim == 1 else part.view(to.shape) for to, part in parts])
-
-    def _elements(self, move: Move) -> Iterator[torch.Tensor]:
-        """Yield the elements to which a move goes, in one dimension; a strided tensor has several views."""
-        target = self._targets[move.target]
-        tensor: torch.Tensor = target.tensor
-        n_elements, first = (move.stop - move.start) // target.stored.itemsize, move.offset // target.stored.itemsize
-        if not tensor.is_contiguous():
-            yield from _run_of(tensor, first, n_elements)
-            return
-        flat = tensor if tensor.ndim == 1 else tensor.view(-1)
-        yield flat if n_elements == flat.shape[0] else flat[first : first + n_elements]
+        distribute(self._scratch, moves, self._targets)
 
     def end(self) -> None:
         """Wait for all copies."""
         self._stream.synchronize()
-
-
-def _run_of(tensor: torch.Tensor, first: int, n_elements: int) -> Iterator[torch.Tensor]:
-    """Yield views that are a run of elements in C order: rows, and parts of those where it begins and ends."""
-    if tensor.ndim == 1:
-        yield tensor[first : first + n_elements]
-        return
-    row = tensor[0].numel()
-    while n_elements:
-        at, before = divmod(first, row)
-        if before or n_elements < row:
-            n_taken = min(row - before, n_elements)
-            yield from _run_of(tensor[at], before, n_taken)
-        else:
-            n_taken = n_elements // row * row
-            yield tensor[at : at + n_taken // row]
-        first, n_elements = first + n_taken, n_elements - n_taken
-
-
-def _runs_of(moves: Sequence[Move], targets: Mapping[int, Target]) -> Iterator[list[Move]]:
-    """Group moves whose bytes are neighbors, stored in one dtype."""
-    run = [moves[0]]
-    for move in moves[1:]:
-        if move.start != run[-1].stop or targets[move.target].stored is not targets[run[0].target].stored:
-            yield run
-            run = []
-        run.append(move)
-    yield run
 
 
 def _runs_of_places(places: Sequence[tuple[TensorEntry, int]]) -> Iterator[list[tuple[TensorEntry, int]]]:
