@@ -88,6 +88,7 @@ from tensorkeep.transport.sources import (
     RunSource,
     StreamSource,
     VerifyingSource,
+    reading_alone,
     reads_runs,
 )
 from tensorkeep.transport.system import get_xattr_note, host_tag, set_xattr_note, sync_directory
@@ -152,6 +153,7 @@ __all__ = [
     "open_source",
     "publish",
     "publish_directory",
+    "reading_alone",
     "reads_runs",
     "recover_directories",
     "refuse_damaged_url",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tensorkeep.errors import IntegrityError, LimitError
 from tensorkeep.formats.hdf5.chunks._chunks import Hdf5Chunks
 from tensorkeep.quantized import dequantize
 from tensorkeep.tensors import PlacedPiece, Region, assemble, load_together
+from tensorkeep.tensors.lazy import _by_device, _together
 from tensorkeep.transport import LocalFile
 from tests.support.tensors.late_device import CpuStreams
 
@@ -156,6 +158,29 @@ def test_whole_tensors_are_computed_on_the_device_and_parts_in_the_buffers(
         assert sum(map(sum, loads)) == columns.nbytes
         assert heard[-1][0] == heard[-1][1]
         assert heard == sorted(heard)
+
+
+def test_stored_tensors_are_freed_before_the_next_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[weakref.ref[torch.Tensor]] = []
+    batches: list[int] = []
+
+    def noted(tensors: Any, *meter: Any) -> Any:
+        if meter:  # the load of all
+            return load_together(tensors, *meter)
+        assert not any(ref() is not None for ref in held)
+        stored = load_together(tensors)
+        held.extend(map(weakref.ref, stored.values()))
+        batches.append(len(stored))
+        return stored
+
+    monkeypatch.setattr(_by_device, "_BATCH_NBYTES", 2_000_000)  # so that each of three weights is a batch
+    with tensorkeep.open(fp8_directory(tmp_path / "fp8"), framework="torch", device=DEVICE) as opened:
+        view = dequantize(opened)
+        monkeypatch.setattr(_together, "load_together", noted)
+        loaded = view.load()
+
+    assert batches == [2, 2, 2]
+    assert len(loaded) == 4
 
 
 def test_all_tensors_count_before_any_is_read(tmp_path: Path, loads: list[list[int]]) -> None:

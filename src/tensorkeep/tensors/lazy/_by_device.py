@@ -155,9 +155,19 @@ def fill_computed(
     room = room_left(computed.device, taken)
     free = _BATCH_NBYTES if room is None else room - computed.scratch_nbytes
     for batch in computed.batches(min(_BATCH_NBYTES, free)):
-        stored = load({part.name: part for each in batch.values() for part in each.parts.values()})
-        for name, each in batch.items():
-            parts = {role: stored[part.name] for role, part in each.parts.items()}
-            each.compute(computed.ops, parts, into[name])
-            report(name)
+        _fill_batch(computed.ops, batch, into, load, report)
     computed.ops.wait()
+
+
+def _fill_batch(
+    ops: Arithmetic,
+    batch: Mapping[str, Computation],
+    into: Mapping[str, Any],
+    load: Load,
+    report: Callable[[str], None],
+) -> None:
+    """Compute some tensors; the stored ones are not referenced when this returns, before the next are loaded."""
+    stored = load({part.name: part for each in batch.values() for part in each.parts.values()})
+    for name, each in batch.items():
+        each.compute(ops, {role: stored[part.name] for role, part in each.parts.items()}, into[name])
+        report(name)

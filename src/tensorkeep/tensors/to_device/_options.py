@@ -79,11 +79,13 @@ def staging(
             weights = tensorkeep.load("checkpoint", framework="torch", device="cuda")
 
     Args:
-        host_budget: Bytes of pinned memory for one load, at least 1 MiB; 256 MiB by default.
+        host_budget: Bytes of pinned memory for one load, at least 1 MiB; 256 MiB by default. torch keeps what was
+            pinned for the next load.
         device_budget: Bytes of a device's memory that the tensors of one load may take: a number for each device, or
             a dict such as `{0: 20 * 2**30, "cuda:1": 8 * 2**30}`. A larger checkpoint is refused before anything is
             read. By default, all that is free.
-        n_threads: Threads that read; by default one for each core, at most 16.
+        n_threads: Threads that read files of this machine, the calling one included; by default one for each core, at
+            most 16. What is read from a server, unpacked or decrypted may take more.
         own: Whether each tensor has memory of its own, the default. If False, tensors of up to 256 KiB are views of
             allocations of up to 16 MiB, which is faster for very many. Such an allocation is freed with the last of
             its tensors.

@@ -13,7 +13,8 @@ from tensorkeep.limits import READ_NBYTES
 from tensorkeep.parallel import parallel_for_each
 from tensorkeep.tensors.to_device._buffers import HostBuffers
 from tensorkeep.tensors.to_device._options import StagingOptions, staging_options
-from tensorkeep.tensors.to_device._plan import ALIGNMENT, Part, Transfer, plan_tasks
+from tensorkeep.tensors.to_device._plan import Part, Transfer, plan_tasks
+from tensorkeep.transport import reading_alone
 
 Report: TypeAlias = Callable[[int], None]
 """Takes the bytes that were read since the last call."""
@@ -37,8 +38,8 @@ class Gathered(msgspec.Struct, frozen=True, eq=False):
 
 
 def buffer_nbytes_of(options: StagingOptions) -> int:
-    """Return the size of a host buffer, a multiple of 64 bytes."""
-    return min(READ_NBYTES, options.host_budget // _MIN_BUFFERS // ALIGNMENT * ALIGNMENT)
+    """Return the size of a host buffer: a power of two, to which allocators of pinned memory round up."""
+    return min(READ_NBYTES, 1 << (options.host_budget // _MIN_BUFFERS).bit_length() - 1)
 
 
 def buffer_nbytes() -> int:
@@ -110,7 +111,8 @@ class Filling:
         if self._is_over:
             return False
         buffer = self._buffers.take()
-        _read(transfer, buffer.data)
+        with reading_alone():
+            _read(transfer, buffer.data)
         with self._lock:
             if self._is_over or self._copies is None:
                 return False

@@ -21,7 +21,7 @@ from tensorkeep.transport.sources._base import (
 )
 from tensorkeep.transport.sources._digested_ranges import DigestedRanges
 from tensorkeep.transport.sources._joined import JoinedSource
-from tensorkeep.transport.sources._local import Descriptor, LocalFile
+from tensorkeep.transport.sources._local import Descriptor, LocalFile, reading_alone
 from tensorkeep.transport.sources._memory import MemorySource
 from tensorkeep.transport.sources._stream import StreamSource
 from tensorkeep.transport.sources._verifying import CheckedRange, VerifyingSource
@@ -41,5 +41,6 @@ __all__ = [
     "RunSource",
     "StreamSource",
     "VerifyingSource",
+    "reading_alone",
     "reads_runs",
 ]

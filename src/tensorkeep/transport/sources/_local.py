@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from difflib import SequenceMatcher
 from itertools import islice
 from mmap import ALLOCATIONGRANULARITY
@@ -35,6 +36,20 @@ _LIKENESS = 0.75
 """Least similarity of a name to its misspelling."""
 
 _WITHOUT_DIGITS = str.maketrans("", "", "0123456789")
+
+
+_threads = threading.local()
+
+
+@contextmanager
+def reading_alone() -> Iterator[None]:
+    """Let the calling thread start no threads to read local files: it is one of those that were asked for."""
+    before = getattr(_threads, "read_alone", False)
+    _threads.read_alone = True
+    try:
+        yield
+    finally:
+        _threads.read_alone = before
 
 
 class LocalFile:
@@ -112,10 +127,11 @@ class LocalFile:
             done += len(part)
 
     def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
-        """Fill buffers in large parallel reads."""
+        """Fill buffers in large reads, parallel ones unless the caller is `reading_alone`."""
         self.descriptor()
         pieces = list(_split(parts))
-        if len(pieces) < 2 or sum(len(into) for _, into in pieces) < _PARALLEL_FROM_NBYTES:
+        is_parallel = len(pieces) > 1 and not getattr(_threads, "read_alone", False)
+        if not is_parallel or sum(len(into) for _, into in pieces) < _PARALLEL_FROM_NBYTES:
             for offset, into in pieces:
                 self._read_part(offset, into)
             return
