@@ -8,7 +8,7 @@ does everything right. A library is imported when the first tensor of it is made
 - `_framework`: array libraries and their tensors in annotations. Pure.
 - `_registry`: the table, and the library for a name or a tensor.
 - `_codec`: objects of any library as plain data and back.
-- `_device_memory`: copies to a device in the background: `DeviceMemory`, which some implement. Pure.
+- `_device_memory`: copies to a device in the background: `DeviceMemory`, which some implement, and `Order`. Pure.
 - `_arithmetic`: what formulas of quantized numbers need: `Arithmetic`, for NumPy and for devices of torch. Pure.
 - `_dlpack`: objects of other libraries that export their memory.
 - `_attributes`: what is kept of a dense tensor beside its elements. Pure.
@@ -50,9 +50,11 @@ from tensorkeep.arrays._device_memory import (
     HostBuffer,
     Mark,
     Move,
+    Order,
     StagedArrays,
     Target,
     has_device_memory,
+    order_of,
 )
 from tensorkeep.arrays._dlpack import any_tensor_to_write, exports_memory
 from tensorkeep.arrays._framework import (
@@ -102,6 +104,7 @@ __all__ = [
     "Move",
     "NumpyName",
     "ObjectCodec",
+    "Order",
     "PaddleName",
     "SharedMemory",
     "StagedArrays",
@@ -127,6 +130,7 @@ __all__ = [
     "library_for",
     "numpy_arithmetic",
     "object_hint",
+    "order_of",
     "pieces",
     "plain_library",
     "refuse_unused_device",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeGuard
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol, TypeAlias, TypeGuard
 
 import msgspec
 
@@ -105,3 +106,23 @@ class StagedArrays(DenseArrays, Protocol):
 def has_device_memory(adapter: DenseArrays) -> TypeGuard[StagedArrays]:
     """Whether an adapter has `device_memory`."""
     return hasattr(adapter, "device_memory")
+
+
+Order: TypeAlias = Callable[[], AbstractContextManager[Any]]
+"""Makes a block in which any thread works on a device as if it were the thread that got this."""
+
+
+class OrderedArrays(DenseArrays, Protocol):
+    """Tensors of a library on a device where each thread works in an order of its own."""
+
+    def order(self) -> Order:
+        """Return the order in which the calling thread works, on the device that it means."""
+
+
+def order_of(adapter: DenseArrays) -> Order:
+    """Return the order in which the calling thread works; one that changes nothing if the library has only one."""
+    return adapter.order() if _is_ordered(adapter) else nullcontext
+
+
+def _is_ordered(adapter: DenseArrays) -> TypeGuard[OrderedArrays]:
+    return hasattr(adapter, "order")

@@ -183,33 +183,40 @@ def _stop_all() -> None:
 
 
 def _fenced(tensor: Any) -> Any:
-    """Have CUDA keep a tensor's memory until the stream that takes it is done with it."""
-    if getattr(tensor, "is_cuda", False):
+    """Have the device keep a tensor's memory until the stream of the thread that takes it is done with it."""
+    if getattr(tensor, "is_cuda", False) or getattr(tensor, "is_xpu", False):
         import torch
 
-        tensor.record_stream(torch.cuda.current_stream(tensor.device))
+        module: Any = torch.cuda if tensor.is_cuda else torch.xpu
+        tensor.record_stream(module.current_stream(tensor.device))
     return tensor
 
 
-def check_is_here(device: Any, library: Library) -> None:
-    """Refuse a device that this machine does not have, by making an empty tensor there."""
+def _device_here(device: Any, library: Library) -> Any:
+    """Return a device as an empty tensor there names it; a DeviceError if this machine does not have it.
+
+    Threads would take `"cuda"` for the first device, whichever the caller has set.
+    """
     arrays = adapter_for(library.name, device)
-    arrays.place(arrays.views(bytearray(), {"": TensorEntry("U8", (0,), (0, 0))}, 0))
+    return arrays.place(arrays.views(bytearray(), {"": TensorEntry("U8", (0,), (0, 0))}, 0))[""].device
 
 
 def parts_of(file: TensorFile, plan: Mapping[str, Any], library: Library, device: Any) -> dict[str, Part]:
     """Return what a plan asks for, in the order of the bytes in the file."""
     planned = {name: file[name] for name in file if name in plan}
     refuse_copies(planned, file.aliases, file.stored)
-    readers: dict[Reader, Reader] = {}
-    parts: dict[str, Part] = {}
+    rows: dict[str, Any] = {}
     for name, lazy in planned.items():
         if getattr(lazy.entry.known_dtype, "torch", None) is None:
             raise DtypeError(f"prefetch cannot hand out dtype {lazy.dtype}: torch has no matching dtype", tensor=name)
+        rows[name] = _rows_of(name, lazy.shape, plan[name])
+    here = _device_here(device, library)
+    readers: dict[Reader, Reader] = {}
+    parts: dict[str, Part] = {}
+    for name, lazy in planned.items():
         if lazy.reader not in readers:
-            readers[lazy.reader] = lazy.reader.with_framework(library.name, device)
-        placed = LazyTensor(name, lazy.entry, readers[lazy.reader])
-        parts[name] = placed, _rows_of(name, lazy.shape, plan[name])
+            readers[lazy.reader] = lazy.reader.with_framework(library.name, here)
+        parts[name] = LazyTensor(name, lazy.entry, readers[lazy.reader]), rows[name]
     return parts
 
 

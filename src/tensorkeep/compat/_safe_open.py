@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, overload
 import msgspec
 
 from tensorkeep.arrays import ArrayT
-from tensorkeep.compat._prefetch import PrefetchLoader, check_is_here, parts_of
+from tensorkeep.compat._prefetch import PrefetchLoader, parts_of
 from tensorkeep.compat.wording import (
     check_backend,
     check_count,
@@ -251,9 +251,7 @@ class safe_open(Generic[ArrayT]):  # noqa: N801 - the reference's name
             if not isinstance(name, str):
                 raise TensorkeepError("prefetch plan keys must be tensor names")
             self._lazy(name)
-        parts = parts_of(file, plan, self._library, device)
-        check_is_here(device, self._library)
-        return PrefetchLoader(parts, n_threads)
+        return PrefetchLoader(parts_of(file, plan, self._library, device), n_threads)
 
     def _lazy(self, name: str) -> LazyTensor[ArrayT]:
         check_instance(name, "name", str)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ import torch
 
 import tensorkeep
 from tensorkeep.arrays import Target, adapter_for, has_device_memory
-from tensorkeep.arrays.torch import _device_memory, _to_host
+from tensorkeep.arrays.torch import _device_memory, to_host
 from tensorkeep.arrays.torch._device_memory import TorchDeviceMemory
+from tensorkeep.arrays.torch.streams import current_stream
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import IntegrityError, LimitError, TransportError
 from tensorkeep.models import PartJob, _replace, fill_parts, load_sharded
@@ -88,6 +90,26 @@ def test_all_kinds_of_files_are_loaded_as_they_were_saved(
 
 def staging_of(host_budget: int) -> Any:
     return tensorkeep.staging(host_budget=host_budget, n_threads=3)
+
+
+def test_no_more_threads_read_than_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = {f"{n:04}": torch.full((1024,), n, dtype=torch.float32) for n in range(6000)}
+    tensorkeep.torch.save_file(saved, tmp_path / "x.safetensors")
+    wanted = list(saved)[::2]  # many runs of bytes in each transfer
+    started: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def noted(self: threading.Thread) -> None:
+        started.append(self)
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", noted)
+    for n_threads in (1, 2):
+        started.clear()
+        with tensorkeep.staging(n_threads=n_threads):
+            loaded = tensorkeep.load(tmp_path / "x.safetensors", framework="torch", device=DEVICE, only=wanted)
+        assert len(started) < n_threads  # the caller reads too
+        assert equal(loaded, {name: saved[name] for name in wanted})
 
 
 def test_tensors_own_their_memory(tmp_path: Path) -> None:
@@ -185,10 +207,11 @@ def test_numpy_is_not_concerned(tmp_path: Path, copies_to_the_cpu: list[int]) ->
 
 
 def test_large_tensors_come_back_in_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(_to_host, "PART_NBYTES", 2**16)  # many parts of a tensor that is quick to make
+    monkeypatch.setattr(to_host, "PART_NBYTES", 2**16)  # many parts of a tensor that is quick to make
     tensor = torch.randn(300, 700, dtype=torch.complex64).conj()[::2, 1:].T
 
-    parts = list(_to_host.parts_on_host(tensor, ((slice(row, row + 50),) for row in range(0, 699, 50))))
+    indices = ((slice(row, row + 50),) for row in range(0, 699, 50))
+    parts = list(to_host.parts_on_host(tensor, indices, current_stream(tensor.device)))
     tensorkeep.save({"x": tensor}, tmp_path / "x.safetensors")
 
     assert torch.cat(parts).equal(tensor)

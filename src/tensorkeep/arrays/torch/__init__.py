@@ -3,9 +3,11 @@
 - `devices`: the devices that torch has on this machine.
 - `partitioned`: models whose parameters DeepSpeed has partitioned.
 - `_dtypes`: torch's dtypes by row of the dtype table.
+- `_distribution`: bytes on a device, distributed to tensors.
 - `_device_memory`: copies to CUDA and XPU devices in the background.
 - `_arithmetic`: operations on these devices for formulas of quantized numbers.
-- `_to_host`: parts of tensors copied back while others are written.
+- `streams`: in which threads work on these devices.
+- `to_host`: parts of tensors copied back while others are written.
 - `_dense`: `TorchArrays`, dense tensors over buffers and storages, on devices, cast, and described for writing.
 - `_attributes`: Parameter or Buffer, requires_grad, memory format.
 - `_composed`: sparse, quantized, nested and wide complex tensors, checked and made.

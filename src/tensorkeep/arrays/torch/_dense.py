@@ -10,14 +10,16 @@ import numpy.typing as npt
 import torch
 
 from tensorkeep.arrays._base import LARGEST_E4M3, Extent, StreamedTensor, TensorToWrite
+from tensorkeep.arrays._device_memory import Order
 from tensorkeep.arrays._pieces import pieces
 from tensorkeep.arrays.elements import aligned, elements_of, pack, within_numpys_limits
 from tensorkeep.arrays.in_memory import TensorInMemory, bytes_at
 from tensorkeep.arrays.torch._arithmetic import TorchArithmetic
 from tensorkeep.arrays.torch._device_memory import STREAMS, TorchDeviceMemory
 from tensorkeep.arrays.torch._dtypes import torch_dtype
-from tensorkeep.arrays.torch._to_host import PART_NBYTES, parts_on_host
 from tensorkeep.arrays.torch.devices import NO_DEVICE, check_device
+from tensorkeep.arrays.torch.streams import DeviceStream, current_stream, new_stream
+from tensorkeep.arrays.torch.to_host import PART_NBYTES, parts_on_host
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import BY_NAME, BY_TORCH, DTYPES, FOREIGN_DTYPES, DType
 from tensorkeep.entries import TensorEntry
@@ -108,6 +110,10 @@ class TorchArrays:
         """Return the device's memory, if the device copies to it by itself."""
         device = check_device(self._device or "cpu")
         return TorchDeviceMemory(device) if device.type in STREAMS else None
+
+    def order(self) -> Order:
+        """Return the order of the calling thread's work on the device."""
+        return current_stream(check_device(self._device or "cpu")).entered
 
     def arithmetic(self) -> TorchArithmetic:
         """Return the operations on the device for formulas."""
@@ -228,13 +234,14 @@ def _shape(tensor: torch.Tensor, dtype: DType) -> tuple[int, ...]:
 
 
 def _streamed(tensor: torch.Tensor, dtype: DType) -> StreamedTensor:
+    caller = current_stream(tensor.device)
     return StreamedTensor(
         dtype,
         _shape(tensor, dtype),
         tensor.numel() * tensor.element_size(),
-        lambda: _buffers(tensor),
+        lambda: _buffers(tensor, caller),
         lambda: _extent(tensor, is_packed=dtype.is_packed),
-        lambda start, stop: _memory(tensor, start, stop),
+        lambda start, stop: _memory(tensor, start, stop, caller),
         copy_on_device=(lambda: _copied_on_device(tensor, dtype)) if tensor.device.type in STREAMS else None,
     )
 
@@ -245,11 +252,11 @@ def _copied_on_device(tensor: torch.Tensor, dtype: DType) -> StreamedTensor | No
         copy = tensor.detach().clone(memory_format=torch.contiguous_format)
     except torch.OutOfMemoryError:
         return None
-    event = STREAMS[tensor.device.type].current_stream(tensor.device).record_event()
+    event = current_stream(tensor.device).event()
 
     def buffers() -> Iterator[Buffer]:
-        event.synchronize()  # another thread reads it, whose work on the device is in another order
-        return _buffers(copy)
+        event.synchronize()  # another thread reads it, and does not wait for what the caller's stream does since
+        return _buffers(copy, new_stream(copy.device))
 
     return StreamedTensor(dtype, _shape(copy, dtype), copy.numel() * copy.element_size(), buffers)
 
@@ -297,7 +304,7 @@ def _unpaired(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ..
     return (*(2 * stride for stride in strides[:-1]), 1)
 
 
-def _memory(tensor: torch.Tensor, start: int, stop: int) -> Iterator[Buffer]:
+def _memory(tensor: torch.Tensor, start: int, stop: int, stream: DeviceStream) -> Iterator[Buffer]:
     """Give the bytes at addresses of the tensor's allocation, copied piece by piece from a device."""
     if tensor.device.type == "cpu":
         return bytes_at(start, stop, tensor)
@@ -310,7 +317,7 @@ def _memory(tensor: torch.Tensor, start: int, stop: int) -> Iterator[Buffer]:
         )
     whole = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
     slices = (slice(begin, min(begin + PART_NBYTES, last)) for begin in range(first, last, PART_NBYTES))
-    return (part.numpy().data for part in parts_on_host(whole, slices))
+    return (part.numpy().data for part in parts_on_host(whole, slices, stream))
 
 
 def _halved(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -325,7 +332,7 @@ def _halved(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*shape[:-1], shape[-1] // 2)
 
 
-def _buffers(tensor: torch.Tensor) -> Iterator[Buffer]:
+def _buffers(tensor: torch.Tensor, stream: DeviceStream) -> Iterator[Buffer]:
     """Give the file's bytes: the tensor's own memory, or copies of bounded size."""
     tensor = tensor.detach()
     if not tensor.numel():
@@ -334,7 +341,8 @@ def _buffers(tensor: torch.Tensor) -> Iterator[Buffer]:
         yield from _bytes_of(tensor)
         return
     piece_nbytes = PACK_NBYTES if tensor.is_cpu else PART_NBYTES
-    for part in parts_on_host(tensor, pieces(tuple(tensor.shape), tensor.element_size(), piece_nbytes)):
+    indices = pieces(tuple(tensor.shape), tensor.element_size(), piece_nbytes)
+    for part in parts_on_host(tensor, indices, stream):
         for stored in _bytes_of(part.resolve_conj().resolve_neg().contiguous()):
             if np.little_endian:
                 yield stored

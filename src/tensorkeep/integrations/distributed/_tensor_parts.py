@@ -10,6 +10,8 @@ import torch
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem
 
 from tensorkeep.arrays import pieces, tensor_to_write
+from tensorkeep.arrays.torch.streams import current_stream
+from tensorkeep.arrays.torch.to_host import PART_NBYTES, parts_on_host
 from tensorkeep.dtypes import DType, torch_row
 from tensorkeep.errors import DtypeError, UnsupportedError
 from tensorkeep.integrations.distributed._global_plan import region_of
@@ -93,8 +95,9 @@ def _blocks_of(name: str, part: torch.Tensor, region: Region) -> Iterator[tuple[
     if part.device.type == "cpu" and part.is_contiguous() and not (part.is_conj() or part.is_neg()):
         yield region, _bytes_of(part, name)
         return
-    for index in pieces(region.shape, part.element_size(), PACK_NBYTES):
-        yield narrowed(region, index), _bytes_of(part[index].cpu().resolve_conj().resolve_neg().contiguous(), name)
+    indices = list(pieces(region.shape, part.element_size(), PACK_NBYTES if part.is_cpu else PART_NBYTES))
+    for index, copied in zip(indices, parts_on_host(part, indices, current_stream(part.device)), strict=True):
+        yield narrowed(region, index), _bytes_of(copied.resolve_conj().resolve_neg().contiguous(), name)
 
 
 def _bytes_of(tensor: torch.Tensor, name: str) -> memoryview:

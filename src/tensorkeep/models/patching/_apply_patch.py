@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from tensorkeep.arrays import tensor_to_write
+from tensorkeep.arrays.torch.streams import DeviceStream, current_stream
 from tensorkeep.deltas.encoding import BLOCK_LENGTH, Delta, word_of
 from tensorkeep.deltas.reading import N_THREADS, Change, Content, Patch
 from tensorkeep.digests import new_hasher
@@ -31,11 +32,13 @@ class _Job(msgspec.Struct, frozen=True, eq=False):
 
     Attributes:
         storage: Its memory.
+        stream: In which its caller works on its device.
         contents: What it must be before the first patch and after each.
         deltas: The differences of each patch.
     """
 
     storage: ParameterStorage
+    stream: DeviceStream
     contents: tuple[Content, ...]
     deltas: tuple[Delta, ...]
 
@@ -70,9 +73,9 @@ def apply_patch(model: nn.Module, *patches: Checkpoint, key: KeyLike | Sequence[
     """
     with ExitStack() as stack:
         jobs = _jobs(model, Opening(stack, key).patches(patches))
-        parallel_for_each(jobs, _check, n_threads=N_THREADS)
+        parallel_for_each(jobs, _in_stream(_check), n_threads=N_THREADS)
         with torch.no_grad():
-            parallel_for_each(jobs, _write, n_threads=N_THREADS)
+            parallel_for_each(jobs, _in_stream(_write), n_threads=N_THREADS)
 
 
 def _jobs(model: nn.Module, patches: list[Patch]) -> list[_Job]:
@@ -83,12 +86,16 @@ def _jobs(model: nn.Module, patches: list[Patch]) -> list[_Job]:
         for name, change in patch.description.tensors.items():
             if name not in storages:
                 raise _refused(patch, name, "the model has no such tensor")
-            found[name] = _extended(found.get(name) or _Job(storages[name], (), ()), patch, name, change)
+            found[name] = _extended(found.get(name) or _job(storages[name]), patch, name, change)
     for patch in patches:
         for name in patch.description.equal:
             if name in storages and name not in found:
                 _refuse_untied(name, storages[name].names, found, patch)
     return _once(found, patches)
+
+
+def _job(storage: ParameterStorage) -> _Job:
+    return _Job(storage, current_stream(storage.tensor.device), (), ())
 
 
 def _refuse_untied(name: str, names: tuple[str, ...], found: dict[str, _Job], patch: Patch) -> None:
@@ -111,7 +118,8 @@ def _extended(job: _Job, patch: Patch, name: str, change: Change) -> _Job:
     if job.contents and job.contents[-1] != change.old:
         raise IntegrityError("a patch does not follow the one before it", path=patch.path, found=f"tensor `{name}`")
     delta = patch.delta_of(name, change, tensor.nbytes // word.itemsize, word)
-    return _Job(job.storage, (*(job.contents or (change.old,)), change.new), (*job.deltas, delta))
+    contents = (*(job.contents or (change.old,)), change.new)
+    return _Job(job.storage, job.stream, contents, (*job.deltas, delta))
 
 
 def _once(found: dict[str, _Job], patches: list[Patch]) -> list[_Job]:
@@ -144,6 +152,16 @@ def _refused(patch: Patch, name: str, found: str) -> RefusedError:
         found=found,
         hint="Apply the patch to a checkpoint, and load that",
     )
+
+
+def _in_stream(work: Callable[[_Job], None]) -> Callable[[_Job], None]:
+    """Let threads work in the stream of the caller, whose work comes before and after."""
+
+    def in_stream(job: _Job) -> None:
+        with job.stream.entered():
+            work(job)
+
+    return in_stream
 
 
 def _check(job: _Job) -> None:

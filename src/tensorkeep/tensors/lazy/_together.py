@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
-from tensorkeep.arrays import DeviceMemory
+from tensorkeep.arrays import DeviceMemory, order_of
 from tensorkeep.entries import TensorEntry
 from tensorkeep.limits import ARENA_NBYTES
 from tensorkeep.parallel import Progress, ProgressMeter, parallel_for_each, scaled_report
@@ -39,12 +39,15 @@ def load_parts_together(parts: Mapping[str, tuple[LazyTensor, Any]]) -> dict[str
     """Read parts of tensors in parallel."""
     loaded: dict[str, Any] = dict.fromkeys(parts)
     gathered = _gathered_together(parts)
+    left = [name for name in parts if name not in gathered]
+    orders = {reader: order_of(reader.adapter) for reader in {parts[name][0].reader for name in left}}
 
     def read(name: str) -> None:
         lazy, index = parts[name]
-        loaded[name] = lazy[index]
+        with orders[lazy.reader]():
+            loaded[name] = lazy[index]
 
-    parallel_for_each([name for name in parts if name not in gathered], read, n_threads=_N_PARTS_AT_ONCE)
+    parallel_for_each(left, read, n_threads=_N_PARTS_AT_ONCE)
     return loaded | gathered
 
 

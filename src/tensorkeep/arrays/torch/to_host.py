@@ -9,6 +9,7 @@ from typing import Any, Final
 import torch
 
 from tensorkeep.arrays.torch._device_memory import STREAMS
+from tensorkeep.arrays.torch.streams import DeviceStream
 
 PART_NBYTES: Final = 4 * 2**20
 """Bytes of one part: long enough for the device to copy at full speed."""
@@ -17,22 +18,23 @@ _N_AHEAD: Final = 3
 """Parts that are being copied while one is used."""
 
 
-def parts_on_host(tensor: torch.Tensor, indices: Iterable[Any]) -> Iterator[torch.Tensor]:
+def parts_on_host(tensor: torch.Tensor, indices: Iterable[Any], stream: DeviceStream) -> Iterator[torch.Tensor]:
     """Yield parts of a tensor in memory of the CPU, in order.
 
-    A CUDA or XPU device copies to pinned memory by itself, after all work that was begun before.
+    A CUDA or XPU device copies to pinned memory by itself, in a stream that follows all that was begun in the given
+    one, in which the tensor was written.
     """
-    module = STREAMS.get(tensor.device.type)
-    if module is None or tensor.nbytes < PART_NBYTES:
+    side = stream.follower()
+    if tensor.nbytes < PART_NBYTES or tensor.device.type not in STREAMS:
         for index in indices:
-            yield tensor[index].cpu()
+            with side.entered():  # not around `yield`, after which the caller's code would work in it
+                part = tensor[index].cpu()
+            yield part
         return
-    stream = module.Stream(tensor.device)
-    stream.wait_stream(module.current_stream(tensor.device))
     copies: deque[tuple[torch.Tensor, Any]] = deque()
     for index in indices:
-        with module.stream(stream):
-            copies.append((_copy_of(tensor[index]), stream.record_event()))
+        with side.entered():
+            copies.append((_copy_of(tensor[index]), side.event()))
         if len(copies) > _N_AHEAD:
             yield _complete(*copies.popleft())
     while copies:
