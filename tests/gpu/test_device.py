@@ -27,6 +27,8 @@ def nothing_stays_allocated() -> Iterator[None]:
     before = torch.cuda.memory_allocated()
     yield
     torch.cuda.synchronize()
+    if not IS_STAND_IN:
+        torch._C._cuda_clearCublasWorkspaces()  # matrix products keep memory for the next
     assert torch.cuda.memory_allocated() == before
 
 
@@ -44,7 +46,10 @@ def state() -> dict[str, torch.Tensor]:
         "f8": torch.randn(7).to(torch.float8_e4m3fn),
         "huge": torch.randn(N_ROWS, 4001),
     }
-    return large | small | odd
+    names = ("bfloat16", "float16", "float8_e5m2", "float8_e4m3fn", "uint16", "uint32", "uint64", "float8_e8m0fnu")
+    bits = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)  # NaNs of all kinds are among them
+    patterns = {name: bits.clone().view(getattr(torch, name)) for name in names if hasattr(torch, name)}
+    return large | small | odd | patterns
 
 
 def equal(loaded: dict[str, Any], saved: dict[str, torch.Tensor]) -> bool:
@@ -205,6 +210,22 @@ def test_a_model_on_the_device_is_filled_where_it_is(tmp_path: Path) -> None:
         assert model.bias.cpu().equal(values["bias"].float())
 
 
+def test_parameters_of_several_dtypes_are_filled_from_one(tmp_path: Path) -> None:
+    dtypes = (torch.bfloat16, torch.float32, torch.float8_e5m2, torch.float16)
+    values = {f"{n}": torch.randn(100, n).bfloat16() for n in range(1, 200)}
+    tensorkeep.torch.save_file(values, tmp_path / "model.safetensors")
+    model = torch.nn.Module()
+    for n in range(1, 200):
+        model.register_buffer(f"{n}", torch.zeros(100, n, dtype=dtypes[n % 4], device=DEVICE))
+    tensorkeep.torch.load_into(model, tmp_path / "model.safetensors")
+    assert equal(model.state_dict(), {name: tensor.to(dtypes[int(name) % 4]) for name, tensor in values.items()})
+
+
+def test_the_default_device_does_not_matter(saved: dict[str, Path]) -> None:
+    with DEVICE:
+        assert equal(tensorkeep.load(saved["one.safetensors"], framework="torch", device=DEVICE), state())
+
+
 def test_casts_are_made_on_the_device(saved: dict[str, Path]) -> None:
     with tensorkeep.open(saved["one.safetensors"], framework="torch", device=DEVICE) as opened:
         loaded = opened.select("layers.*.weight").cast("f32").load()
@@ -240,3 +261,26 @@ def test_pinned_memory_stays_within_the_budget(saved: dict[str, Path]) -> None:
     with tensorkeep.staging(host_budget=32 * 2**20):
         tensorkeep.load(saved["one.safetensors"], framework="torch", device=DEVICE)
     assert torch.cuda.host_memory_stats()["active_bytes.peak"] - before <= 32 * 2**20
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is no second GPU")
+def test_threads_mean_the_device_that_the_caller_has_set(saved: dict[str, Path]) -> None:
+    with torch.cuda.device(1):
+        with tensorkeep.open(saved["one.safetensors"], framework="torch", device="cuda") as opened:
+            parts = opened.load_parts({f"layers.{n}.bias": ... for n in range(20)})
+        with tensorkeep.safe_open(saved["one.safetensors"], "pt", "cuda") as file, file.prefetch() as loader:
+            fetched = dict(loader)
+    assert {tensor.device for tensor in (*parts.values(), *fetched.values())} == {torch.device("cuda", 1)}
+
+
+def test_a_save_in_several_files_follows_the_stream_of_the_caller(tmp_path: Path) -> None:
+    values = {f"{n}": torch.zeros(N_ROWS, 1000, device=DEVICE) for n in range(4)}
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        if not IS_STAND_IN:
+            torch.cuda._sleep(200_000_000)
+        for tensor in values.values():
+            tensor.fill_(1)
+        tensorkeep.save_checkpoint(values, tmp_path / "saved", max_shard_size="1kB")
+    loaded = tensorkeep.load(tmp_path / "saved", framework="torch")
+    assert all(tensor.all() for tensor in loaded.values())
