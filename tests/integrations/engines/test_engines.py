@@ -8,6 +8,7 @@ import importlib
 import sys
 import tomllib
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ def test_vllm_fills_a_rank(loader_class: Any, directory: Path, options: dict[str
 
     assert model.is_loaded(saved_weights())
     assert config.load_format == "tensorkeep"
+    assert loader.counter_before_loading_weights > 0  # vLLM logs the seconds since
 
 
 def test_vllm_reads_pickles_and_secondary_weights(loader_class: Any, tmp_path: Path, directory: Path) -> None:
@@ -89,6 +91,8 @@ class LoadFormat(enum.StrEnum):
 class SglangLoader:
     """SGLang 0.5.23's `DefaultModelLoader`: names, arguments and results."""
 
+    counter_before_loading_weights: float = 0.0
+
     @dataclasses.dataclass
     class Source:
         model_or_path: str
@@ -106,22 +110,34 @@ class SglangLoader:
     def _prepare_weights(
         self, model_name_or_path: str, revision: str | None, fall_back_to_pt: bool, allow_patterns_overrides: Any
     ) -> tuple[str, list[str], bool]:
-        return model_name_or_path, [str(path) for path in Path(model_name_or_path).glob("*.safetensors")], True
+        files = Path(model_name_or_path).glob("model*.safetensors")
+        return model_name_or_path, [str(path) for path in files], True
 
     def _get_weights_iterator(self, source: Any, **_: Any) -> Any:
         raise AssertionError("SGLang would read the files")
 
+    @classmethod
+    def _filter_mtp_weights(cls, weights_iterator: Any, prefix: str, draft_model_idx: int) -> Any:
+        for name, tensor in weights_iterator:
+            if not name.startswith("mtp.") or name.startswith(f"mtp.{draft_model_idx}."):
+                yield prefix + name.replace(f"mtp.{draft_model_idx}.", "mtp.0."), tensor
+
     def load_model(self, *, model_config: Any, device_config: Any) -> Any:
         model = ParallelModel(0, 2)
-        source = self.Source(model_config.model_path, None)
+        source = self.Source(model_config.model_path, None, model_config=model_config)
         files = self._prepare_weights(source.model_or_path, None, True, None)[1]
         resolved = types.SimpleNamespace(weight_files=tuple(files)) if device_config is None else None
         model.load_weights(self._get_weights_iterator(source, resolved_source=resolved))
         return model
 
 
-@pytest.mark.parametrize("device_config", [None, "cpu"])
-def test_sglang_fills_a_rank(monkeypatch: pytest.MonkeyPatch, directory: Path, device_config: Any) -> None:
+def maybe_add_mtp_safetensors(files: list[str], folder: str, index_file: str, hf_config: Any) -> list[str]:
+    """SGLang's: the name is fixed, and the index does not have it."""
+    return [*files, f"{folder}/mtp.safetensors"] if hf_config.num_nextn_predict_layers else files
+
+
+@pytest.fixture
+def sglang_loader(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     contents: dict[str, dict[str, Any]] = {
         "sglang": {},
         "sglang.srt": {},
@@ -129,21 +145,52 @@ def test_sglang_fills_a_rank(monkeypatch: pytest.MonkeyPatch, directory: Path, d
         "sglang.srt.model_loader": {},
         "sglang.srt.configs.load_config": {"LoadFormat": LoadFormat},
         "sglang.srt.model_loader.loader": {"DefaultModelLoader": SglangLoader},
+        "sglang.srt.model_loader.weight_utils": {"maybe_add_mtp_safetensors": maybe_add_mtp_safetensors},
     }
     for name, attributes in contents.items():
         module = types.ModuleType(name)
         module.__path__ = []
         vars(module).update(attributes)
         monkeypatch.setitem(sys.modules, name, module)
-    loader_class: Any = importlib.import_module("tensorkeep.integrations.sglang").TensorkeepModelLoader
-    config = types.SimpleNamespace(load_format=loader_class, model_loader_extra_config={"n_threads": 2})
-
-    model = loader_class(config).load_model(
-        model_config=types.SimpleNamespace(model_path=str(directory)), device_config=device_config
-    )
-
-    assert model.is_loaded(saved_weights())
-    assert config.load_format is loader_class
-    monkeypatch.undo()
+    yield importlib.import_module("tensorkeep.integrations.sglang").TensorkeepModelLoader
     for name in ("tensorkeep.integrations.sglang", "tensorkeep.integrations.sglang._loader"):
         sys.modules.pop(name, None)
+
+
+def sglang_config(loader: Any, draft_model_idx: int | None = None) -> Any:
+    options = {"n_threads": 2}
+    return types.SimpleNamespace(
+        load_format=loader, model_loader_extra_config=options, draft_model_idx=draft_model_idx
+    )
+
+
+def sglang_model(directory: Path, n_mtp_layers: int = 0) -> Any:
+    config = types.SimpleNamespace(num_nextn_predict_layers=n_mtp_layers)
+    return types.SimpleNamespace(model_path=str(directory), hf_config=config)
+
+
+@pytest.mark.parametrize("device_config", [None, "cpu"])
+def test_sglang_fills_a_rank(sglang_loader: Any, directory: Path, device_config: Any) -> None:
+    config = sglang_config(sglang_loader)
+    loader = sglang_loader(config)
+
+    model = loader.load_model(model_config=sglang_model(directory), device_config=device_config)
+
+    assert model.is_loaded(saved_weights())
+    assert config.load_format is sglang_loader
+    assert loader.counter_before_loading_weights > 0
+
+
+def test_sglang_gets_the_layers_that_draft(sglang_loader: Any, tmp_path: Path) -> None:
+    """From a file that the index lacks, and only the layer of this drafting model, by the name of the first."""
+    values = {f"mtp.{n}.weight": torch.full((3,), float(n)) for n in range(3)}
+    tensorkeep.torch.save_file({"norm": torch.ones(5)}, tmp_path / "model.safetensors")
+    tensorkeep.torch.save_file(values, tmp_path / "mtp.safetensors")
+    source = sglang_loader.Source(str(tmp_path), None, "draft.", model_config=sglang_model(tmp_path, 3))
+
+    found = dict(sglang_loader(sglang_config(sglang_loader, 2))._get_weights_iterator(source))
+    everything = dict(sglang_loader(sglang_config(sglang_loader))._get_weights_iterator(source))
+
+    assert found.keys() == {"draft.norm", "draft.mtp.0.weight"}
+    assert found["draft.mtp.0.weight"].equal(values["mtp.2.weight"])
+    assert everything.keys() == {"draft.norm", *(f"draft.{name}" for name in values)}

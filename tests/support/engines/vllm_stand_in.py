@@ -47,6 +47,8 @@ class BaseModelLoader(ABC):
 
 
 class _DefaultModelLoader(BaseModelLoader):
+    counter_before_loading_weights: float = 0.0
+
     def __init__(self, load_config: LoadConfig) -> None:
         super().__init__(load_config)
         unexpected = set(load_config.model_loader_extra_config) - {"enable_multithread_load", "num_threads"}

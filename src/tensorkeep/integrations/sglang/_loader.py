@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from sglang.srt.configs.load_config import LoadFormat
 from sglang.srt.model_loader.loader import DefaultModelLoader
+from sglang.srt.model_loader.weight_utils import maybe_add_mtp_safetensors
 
 from tensorkeep.models import ServedWeights
 
@@ -22,6 +24,8 @@ class TensorkeepModelLoader(DefaultModelLoader):
     `verify`: whether to read whole tensors and compare them with their digests.
     """
 
+    counter_before_loading_weights: float
+
     def __init__(self, load_config: Any) -> None:
         self._weights = ServedWeights(load_config.model_loader_extra_config)
         plain = copy.copy(load_config)  # for SGLang, which finds the files
@@ -32,12 +36,24 @@ class TensorkeepModelLoader(DefaultModelLoader):
         self, source: Any, *, resolved_source: Any = None, **_: Any
     ) -> Iterator[tuple[str, torch.Tensor]]:
         if resolved_source is None:
-            files = self._prepare_weights(
+            folder, files, is_safetensors = self._prepare_weights(
                 source.model_or_path, source.revision, source.fall_back_to_pt, source.allow_patterns_overrides
-            )[1]
+            )
+            if is_safetensors and source.model_config is not None:
+                files = maybe_add_mtp_safetensors(
+                    files, folder, "model.safetensors.index.json", source.model_config.hf_config
+                )
         else:
             files = resolved_source.weight_files
-        return ((source.prefix + name, tensor) for name, tensor in self._weights.of(files))
+        weights = self._weights.of(files)
+        if self.load_config.draft_model_idx is not None:  # a model that drafts tokens takes one of several layers
+            found: Iterator[tuple[str, torch.Tensor]] = self._filter_mtp_weights(
+                weights, source.prefix, self.load_config.draft_model_idx
+            )
+            return found
+        if self.counter_before_loading_weights == 0.0:
+            self.counter_before_loading_weights = time.perf_counter()
+        return ((source.prefix + name, tensor) for name, tensor in weights)
 
     def load_model(self, **configs: Any) -> torch.nn.Module:
         """Create a model, and load its weights."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,8 @@ class TensorkeepModelLoader(DefaultModelLoader):
     `verify`: whether to read whole tensors and compare them with their digests.
     """
 
+    counter_before_loading_weights: float
+
     def __init__(self, load_config: Any) -> None:
         self._weights = ServedWeights(load_config.model_loader_extra_config)
         plain = copy.copy(load_config)  # for vLLM, which finds the files
@@ -36,6 +39,8 @@ class TensorkeepModelLoader(DefaultModelLoader):
             allow_patterns_overrides=source.allow_patterns_overrides,
             **options,
         )
+        if self.counter_before_loading_weights == 0.0:  # vLLM logs the seconds since
+            self.counter_before_loading_weights = time.perf_counter()
         return ((source.prefix + name, tensor) for name, tensor in self._weights.of(found[1]))
 
     def load_weights(self, model: torch.nn.Module, model_config: Any) -> None:
