@@ -88,6 +88,13 @@ def test_the_stand_in_for_safetensors_loads(saved: dict[str, Path]) -> None:
         assert file.get_tensor("huge").cpu().equal(state()["huge"])
 
 
+def test_safetensors_loads_as_an_engine(saved: dict[str, Path]) -> None:
+    for device in (DEVICE,) if IS_STAND_IN else (DEVICE, 0, "cuda"):
+        loaded = tensorkeep.load(saved["one.safetensors"], framework="torch", device=device, engine="safetensors")
+        assert equal(loaded, state())
+        del loaded
+
+
 def test_tensors_own_their_memory(saved: dict[str, Path]) -> None:
     loaded = tensorkeep.load(saved["one.safetensors"], framework="torch", device=DEVICE)
     pointers = {tensor.untyped_storage().data_ptr() for tensor in loaded.values() if tensor.numel()}

@@ -6,6 +6,7 @@ import os
 import sys
 import types
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -14,6 +15,7 @@ import torch
 
 import tensorkeep
 from tensorkeep.errors import HeaderError, IntegrityError, MissingDependencyError, TransportError, UnsupportedError
+from tensorkeep.tensors.readers import _engines
 
 
 def state() -> dict[str, torch.Tensor]:
@@ -116,6 +118,29 @@ def test_shards_parts_and_progress(tmp_path: Path, loader: type[Loader], engine:
         assert len(loader.opened) == n_opened
         assert opened["weight"].load().equal(state()["weight"])
         assert opened["bias"].__array__().tolist() == state()["bias"].tolist()
+
+
+def test_safetensors_prefetches_to_cuda(path: Path, loader: type[Loader], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a stand-in for 0.9, whose `prefetch` takes the names of whole tensors and gives each one once."""
+
+    class Prefetching(Loader):
+        opened: ClassVar[list[dict[str, Any]]] = []
+
+        @contextmanager
+        def prefetch(self, plan: dict[str, None]) -> Iterator[Iterator[tuple[str, torch.Tensor]]]:
+            yield ((name, self.get_tensor(name).clone()) for name in reversed(plan))
+
+    monkeypatch.setattr("safetensors.safe_open", lambda file, **options: Prefetching([file], **options))
+    monkeypatch.setattr(_engines.EngineReader, "_device_name", lambda _: "cuda:1")
+
+    assert are_equal(tensorkeep.load(path, framework="torch", engine="safetensors"), state())
+    assert Prefetching.opened[0]["device"] == "cuda:1"
+
+
+def test_libraries_get_the_device_in_full(path: Path, loader: type[Loader]) -> None:
+    tensorkeep.load(path, framework="torch", engine="fastsafetensors", device=torch.device("cpu", 0))
+
+    assert loader.opened[0]["device"] == str(torch.empty(0).to(torch.device("cpu", 0)).device)
 
 
 def test_only_what_is_asked_for_is_loaded(path: Path, loader: type[Loader]) -> None:

@@ -6,7 +6,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from tensorkeep.dtypes import torch_row
+import numpy as np
+
+from tensorkeep.dtypes import BY_NAME, torch_row
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import IntegrityError, TensorkeepError, TransportError, UnsupportedError, importing
 from tensorkeep.tensors.readers._contiguous import TensorReader
@@ -16,21 +18,25 @@ _Tensors = Iterator[tuple[str, Any]]
 """Names and tensors that own their memory."""
 
 
-def _by_safetensors(path: str, names: Sequence[str], device: Any) -> _Tensors:
+def _by_safetensors(path: str, names: Sequence[str], device: str) -> _Tensors:
     with importing(safetensors="safetensors"):
         from safetensors import safe_open
     with safe_open(path, framework="pt", device=device) as file:
-        yield from ((name, file.get_tensor(name)) for name in names)
+        if device.startswith("cuda") and hasattr(file, "prefetch"):  # since 0.9
+            with file.prefetch(dict.fromkeys(names)) as loader:
+                yield from loader
+        else:
+            yield from ((name, file.get_tensor(name)) for name in names)
 
 
-def _by_fastsafetensors(path: str, names: Sequence[str], device: Any) -> _Tensors:
+def _by_fastsafetensors(path: str, names: Sequence[str], device: str) -> _Tensors:
     with importing(fastsafetensors="fastsafetensors"):
         from fastsafetensors import fastsafe_open
-    with fastsafe_open([path], framework="pt", device=str(device), nogds=True) as file:
+    with fastsafe_open([path], framework="pt", device=device, nogds=True) as file:
         yield from ((name, file.get_tensor(name).clone()) for name in names)  # it gives views of a buffer
 
 
-def _by_instanttensor(path: str, names: Sequence[str], device: Any) -> _Tensors:
+def _by_instanttensor(path: str, names: Sequence[str], device: str) -> _Tensors:
     with importing(instanttensor="instanttensor"):
         from instanttensor import safe_open
     wanted = {"tensor_filter": list(names), "tensor_name_match_mode": "exact"}
@@ -38,13 +44,13 @@ def _by_instanttensor(path: str, names: Sequence[str], device: Any) -> _Tensors:
         yield from file.tensors()
 
 
-_ENGINES: Final[dict[str, Callable[[str, Sequence[str], Any], _Tensors]]] = {
+_ENGINES: Final[dict[str, Callable[[str, Sequence[str], str], _Tensors]]] = {
     "fastsafetensors": _by_fastsafetensors,
     "instanttensor": _by_instanttensor,
     "safetensors": _by_safetensors,
 }
 ENGINES: Final = tuple(_ENGINES)
-"""Names of the libraries, written after fastsafetensors 0.5, InstantTensor 0.2 and safetensors 0.8."""
+"""Names of the libraries, written after fastsafetensors 0.5, InstantTensor 0.2, safetensors 0.8 and 0.9.0rc1."""
 
 
 class EngineReader(TensorReader):
@@ -93,7 +99,7 @@ class EngineReader(TensorReader):
 
     def _loaded(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
         try:
-            found = dict(_ENGINES[self._engine](self._checked_path(), list(entries), self.device))
+            found = dict(_ENGINES[self._engine](self._checked_path(), list(entries), self._device_name()))
         except TensorkeepError:
             raise
         except Exception as error:
@@ -110,6 +116,10 @@ class EngineReader(TensorReader):
                     found=f"{found[name].dtype} {list(found[name].shape)}" if name in found else "nothing",
                 )
         return found
+
+    def _device_name(self) -> str:
+        """Return the device in full, such as `"cuda:1"` for 1: the libraries know different spellings."""
+        return str(self.adapter.from_elements(np.empty(0, np.uint8), BY_NAME["U8"]).device)
 
     def _checked_path(self) -> str:
         """Return a path to the file whose header was checked, even if another file has its name by now."""
