@@ -17,9 +17,7 @@ _GROUP: Final = 128
 
 def make(path: Path, nbytes: int, n_small: int) -> None:
     """Write a file of `n_small` tensors, or of `nbytes` bytes of bf16."""
-    match path.name:
-        case "warm.safetensors":
-            tensorkeep.torch.save_file({"x": torch.randn(2**20)}, path)
+    match path.name.removeprefix("warm."):
         case "small.safetensors":
             small = {f"layers.{n}.scale": torch.randn(_SMALL_NBYTES // 2).bfloat16() for n in range(n_small)}
             tensorkeep.torch.save_file(small, path)

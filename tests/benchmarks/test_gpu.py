@@ -43,7 +43,7 @@ def run_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def options(folder: Path, *more: str) -> list[str]:
     folders = ("--folder", f"{folder}/disk", "--tmpfs", f"{folder}/memory", "--results", f"{folder}/gpu.json")
-    return ["--device", "cpu", "--nbytes", "3000000", "--tensors", "100", "--rounds", "2", *folders, *more]
+    return ["--device", "cpu", "--nbytes", "3000000", "--tensors", "100", "--repeats", "2", *folders, *more]
 
 
 def test_everything_is_measured(run_here: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,6 +69,22 @@ def test_cases_can_be_measured_one_by_one(run_here: None, tmp_path: Path) -> Non
     report = json.loads((tmp_path / "gpu.json").read_text())
     assert set(report["cases"]) == {"a quarter of the columns", "a pickle"}
     assert [path.name for path in (tmp_path / "disk").iterdir()] == ["of others"]
+
+
+def test_a_case_that_hangs_and_the_end_of_the_time_end_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def hang(command: list[str], timeout: float, **_: Any) -> Any:
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(gpu.subprocess, "run", hang)
+
+    gpu.main(options(tmp_path, "--only", "columns"))
+    gpu.main(options(tmp_path, "--only", "pickle", "--seconds", "-1"))
+
+    told = capsys.readouterr().err
+    assert "no safetensors, columns: not done in 90 seconds" in told
+    assert "a pickle: no time left" in told
 
 
 def test_a_full_disk_leaves_out_what_needs_it(
