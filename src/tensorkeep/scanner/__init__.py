@@ -1,6 +1,7 @@
 """Finds what a file would run if another program loaded it: every name in every pickle. Nothing is run.
 
 - `_scan`: `scan`, for files and directories.
+- `_indexed`: the files that an index names.
 - `_scan_file`: one file, scanned as every format it may be taken for.
 - `_scan_pickles`: pickles, legacy files of torch, tar archives of torch 0.1.
 - `_scan_arrays`: NumPy's `.npy` files.

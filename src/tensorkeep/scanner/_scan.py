@@ -12,6 +12,7 @@ from tensorkeep.errors import SourceMissingError, TensorkeepError
 from tensorkeep.executors import run_in
 from tensorkeep.parallel import ProgressMeter
 from tensorkeep.scanner._findings import error_text
+from tensorkeep.scanner._indexed import shards_of
 from tensorkeep.scanner._policy import Judge
 from tensorkeep.scanner._report import ScanFinding, ScannedFile, ScanReport
 from tensorkeep.scanner._scan_file import checkpoint_spans, scan_file
@@ -57,7 +58,8 @@ def scan(
     is checked.
 
     Args:
-        paths: Files and directories, or their URLs; a URL of a directory works if the server lists it.
+        paths: Files and directories, or their URLs; a URL of a directory works if the server lists it. With an
+            index come the files that it names, and with the name of a TensorFlow checkpoint all of its files.
         progress: Called with the bytes of files that are done, and of all files.
         executor: What reads the files in place of this process, one by one: any `concurrent.futures.Executor` whose
             tasks can be pickled, such as a `ProcessPoolExecutor` or dask's `client.get_executor()`. All workers must
@@ -207,27 +209,33 @@ def _some_files_of(root: str) -> list[tuple[str, bool]]:
 def _files_of(root: str) -> Iterator[tuple[str, bool]]:
     """Yield the files at a path, and whether the path itself is a file."""
     if is_remote(root):
-        yield from (
-            ((file, False) for file in _files_at(without_secrets(root)))
-            if is_directory(root)
-            else [(without_secrets(root), True)]
-        )
+        yield from ((file, False) for file in _files_at(root)) if is_directory(root) else _with_shards(root)
     elif os.path.isdir(root):
         yield from ((file, False) for file in _files_below(root))
     elif os.path.exists(root):
-        yield root, True
+        yield from _with_shards(root)
     elif os.path.islink(root):
         raise SourceMissingError("a link to a file that does not exist", path=root, found=os.readlink(root))
     else:
-        raise SourceMissingError.at(root, hint=_names_like(root))
+        yield from ((file, False) for file in _files_called(root))
 
 
-def _names_like(root: str) -> str | None:
-    """Return a hint if files are there whose names only begin so, such as `ckpt-7.index` for `ckpt-7`."""
-    folder, stem = os.path.split(root)
+def _with_shards(file: str) -> Iterator[tuple[str, bool]]:
+    """Yield a file that was named, and those that it names if it is an index."""
+    shards = shards_of(file)
+    yield file, not shards
+    yield from ((shard, True) for shard in shards)
+
+
+def _files_called(stem: str) -> list[str]:
+    """Return the files of a TensorFlow checkpoint, which all begin with its name: `ckpt-7.index` for `ckpt-7`."""
+    folder, name = os.path.split(stem)
     names = sorted(os.listdir(folder or os.curdir)) if os.path.isdir(folder or os.curdir) else []
-    found = [name for name in names if stem and name.startswith(f"{stem}.")]
-    return f"Scan the files whose names begin so: {listed(found)}" if found else None
+    found = [other for other in names if name and other.startswith(f"{name}.")]
+    if f"{name}.index" not in found:
+        hint = f"Scan the files whose names begin so: {listed(found)}" if found else None
+        raise SourceMissingError.at(stem, hint=hint)
+    return [os.path.join(folder, other) for other in found]
 
 
 def _files_at(url: str, depth: int = 0) -> Iterator[str]:
