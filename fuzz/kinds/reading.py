@@ -54,6 +54,11 @@ def _open_and_read(target: Path) -> None:
                 _read_tensor(opened, name)
             except TensorkeepError as error:
                 fault = error
+        for strings in list(opened.strings.values())[:_MAX_TENSORS]:
+            try:
+                strings.load()
+            except TensorkeepError as error:
+                fault = error
         if fault is not None:
             raise fault
 

@@ -1,4 +1,6 @@
-"""Whole files of every kind, to be broken: those that the contract tests write with each format's own library.
+"""Whole files of every kind, to be broken: those that the contract tests write, and richer ones.
+
+Each format's own library writes them.
 
 `python -m fuzz.kinds.seeds FOLDER` writes them, one folder per kind: a process of its own, since those libraries are
 large. The name of the file or directory to open is in `open.txt` beside it.
@@ -11,9 +13,13 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
+
+from fuzz.kinds.rich_seeds import WRITERS
 
 _CONTRACTS = Path(__file__).parents[2] / "tests" / "contracts"
 _TARGET = "open.txt"
@@ -56,10 +62,16 @@ def _write(folder: Path) -> None:
     for module in sorted(_CONTRACTS.glob("test_kinds*.py")):
         importlib.import_module(f"tests.contracts.{module.stem}")
     for contract in _subclasses(KindContract):
-        root = folder / contract.__name__.removeprefix("Test") / "files"
-        root.mkdir(parents=True)
-        target = contract().save(contract.arrays, root)
-        (root.parent / _TARGET).write_text(str(target.relative_to(root)))
+        _save(folder / contract.__name__.removeprefix("Test"), partial(contract().save, contract.arrays))
+    for name, write in WRITERS.items():
+        _save(folder / name, write)
+
+
+def _save(home: Path, write: Callable[[Path], Path]) -> None:
+    """Write the files of one kind, and which of them to open."""
+    root = home / "files"
+    root.mkdir(parents=True)
+    (home / _TARGET).write_text(str(write(root).relative_to(root)))
 
 
 def _subclasses(base: type) -> list[type]:
