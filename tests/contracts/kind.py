@@ -21,6 +21,7 @@ import torch
 import tensorkeep
 from tensorkeep.errors import TransportError
 from tensorkeep.kinds import Opened
+from tensorkeep.transport import ByteRange
 from tests.support.notebooks import texts_of
 
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -47,6 +48,10 @@ class KindContract:
     def save(self, arrays: Arrays, directory: Path) -> Path:
         """Write arrays by name, and return the path to open."""
         raise NotImplementedError
+
+    def place_of_a_byte(self, span: ByteRange, file: Path) -> int:
+        """Return where in a file a byte of a tensor is, given what a checksum covers."""
+        return span.start
 
     @pytest.fixture
     def path(self, tmp_path: Path) -> Path:
@@ -142,7 +147,7 @@ class KindContract:
         with tensorkeep.open(path, engine=self.engine) as opened:
             check = opened.checks(["bias"]).checks[0]
             file = check.source if isinstance(check.source, str) else check.source.name
-        flip(Path(file), check.span.start)
+        flip(Path(file), self.place_of_a_byte(check.span, Path(file)))
 
         after = tensorkeep.verify(path, engine=self.engine)
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,9 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensorkeep.errors import FormatError
-from tensorkeep.formats.arrow._lz4 import decode_lz4
+from tensorkeep.formats.arrow._lz4 import decode_by_library, decode_in_python, decode_lz4
 
 LZ4 = pa.Codec("lz4")
+
+
+Decode = Callable[[bytes, int], Any]
+
+
+@pytest.fixture(params=["python", "lz4"], scope="module")
+def decode(request: pytest.FixtureRequest) -> Decode:
+    if request.param == "python":
+        return decode_in_python
+    return partial(decode_by_library, pytest.importorskip("lz4.frame"))
 
 
 def compressed(data: bytes) -> bytes:
@@ -32,24 +45,35 @@ def compressed(data: bytes) -> bytes:
         np.random.default_rng(0).integers(0, 3, 300_000, np.uint8).tobytes(),
     ],
 )
-def test_frames_are_decoded(data: bytes) -> None:
-    assert decode_lz4(compressed(data), len(data)) == data
+def test_frames_are_decoded(decode: Decode, data: bytes) -> None:
+    assert decode(compressed(data), len(data)) == data
 
 
 @given(st.binary(max_size=200), st.integers(1, 50))
-def test_any_bytes_are_decoded(data: bytes, times: int) -> None:
-    assert decode_lz4(compressed(data * times), len(data) * times) == data * times
+def test_any_bytes_are_decoded(decode: Decode, data: bytes, times: int) -> None:
+    assert decode(compressed(data * times), len(data) * times) == data * times
 
 
-def test_another_length_is_refused() -> None:
+def test_one_of_them_decodes_files() -> None:
+    assert decode_lz4(compressed(b"abc" * 99), 297) == b"abc" * 99
+
+
+def test_another_length_is_refused(decode: Decode) -> None:
     frame = compressed(bytes(1000))
 
     for nbytes in (0, 999, 1001, 10**12):
         with pytest.raises(FormatError):
-            decode_lz4(frame, nbytes)
+            decode(frame, nbytes)
 
 
-def test_damage_is_refused_or_gives_as_many_bytes() -> None:
+def test_a_frame_without_an_end_is_refused(decode: Decode) -> None:
+    frame = compressed(bytes(1000))
+
+    with pytest.raises(FormatError):
+        decode(frame[:-4], 1000)
+
+
+def test_damage_is_refused_or_gives_as_many_bytes(decode: Decode) -> None:
     data = b"the quick brown fox " * 30 + bytes(300)
     frame = compressed(data)
     chance = random.Random(1)
@@ -58,6 +82,6 @@ def test_damage_is_refused_or_gives_as_many_bytes() -> None:
         for _ in range(chance.randint(1, 3)):
             changed[chance.randrange(len(frame))] = chance.randrange(256)
         try:
-            assert len(decode_lz4(bytes(changed[: chance.randint(0, 2 * len(frame))]), len(data))) == len(data)
+            assert len(decode(bytes(changed[: chance.randint(0, 2 * len(frame))]), len(data))) == len(data)
         except FormatError:
             continue

@@ -13,6 +13,7 @@ import tensorkeep
 from tensorkeep.errors import FormatError, TensorkeepError, TransportError
 from tests.support.hdf5_oracle import LIBVERS, write
 from tests.support.remote.fault_server import FaultServer
+from tests.support.soak import rounds
 
 
 def many(file: h5py.File) -> None:
@@ -145,3 +146,22 @@ def test_broken_bytes_never_make_a_search_disagree_with_the_listing(tmp_path: Pa
         for name in ("first/x", "another name", "chunks"):
             with tensorkeep.open(broken) as opened:
                 assert listed.get(name) == (opened[name].entry if name in opened else None), (place, name)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("name", "n_for_all"), [("w{}", 60), ("layers/{}/weight", 130)])
+def test_one_of_many_datasets_on_a_server(name: str, n_for_all: int, tmp_path: Path) -> None:
+    """`make soak` tries the numbers that the page names, of 100,000 datasets."""
+    n_datasets = rounds(2_000, 100_000)
+    array = np.arange(64, dtype=np.float32)
+    with h5py.File(tmp_path / "a.h5", "w", libver="latest") as file:
+        for number in range(n_datasets):
+            file.create_dataset(name.format(number), data=array)
+
+    with FaultServer({"a.h5": (tmp_path / "a.h5").read_bytes()}) as server:
+        with tensorkeep.open(f"{server.url}a.h5") as opened:
+            assert opened[name.format(n_datasets * 7 // 9)][3:5].tolist() == [3, 4]
+            n_for_one = len(server.requests)
+            assert len(opened) == n_datasets
+        assert n_for_one <= 10
+        assert len(server.requests) - n_for_one <= n_for_all

@@ -7,7 +7,7 @@
 - `_messages`: the messages of a file or stream.
 - `_layout`: what each batch consists of.
 - `_columns`: where the elements of each column are.
-- `_lz4`: the decoder of compressed buffers.
+- `_lz4`: the decoder of compressed buffers, by the package `lz4` if it is installed.
 - `_buffers`: compressed buffers and bits, as sources of what they unpack to.
 - `_strings`: columns of strings.
 - `_read`: everything together.
