@@ -7,7 +7,6 @@ checksums: they are of a hash that it does not have.
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
 from typing import Any, Final, NoReturn
 
 from tensorkeep.buffers import Buffer
@@ -31,9 +30,10 @@ def decode_lz4(frame: bytes, nbytes: int) -> Buffer:
 def _library() -> Any:
     """Return the module that decodes frames; None if it is not installed."""
     try:
-        return import_module("lz4.frame")
+        import lz4.frame
     except ModuleNotFoundError:
         return None
+    return lz4.frame
 
 
 def decode_by_library(library: Any, frame: bytes, nbytes: int) -> Buffer:
