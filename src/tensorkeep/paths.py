@@ -18,6 +18,8 @@ _has_forbidden = re.compile(
     r"[/\\:\x00-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 ).search
 
+_is_device = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])\s*(?:\.|\Z)", re.IGNORECASE).match
+
 _leads_elsewhere = re.compile(r"[/\\\x00\ud800-\udfff]|\A[\s\S]:").search
 
 
@@ -30,6 +32,12 @@ def is_plain_name(name: str) -> bool:
 def is_inside(path: str) -> bool:
     """Whether a path with `/` between its parts leads to a file below the directory that it is joined to."""
     return all(map(is_plain_name, path.split("/")))
+
+
+def is_portable(path: str) -> bool:
+    """Whether a path that `is_inside` also keeps its spelling: Windows drops dots at the end, and reserves `CON`."""
+    parts = path.split("/")
+    return is_inside(path) and not any(part.endswith((".", " ")) or _is_device(part) for part in parts)
 
 
 def is_local_name(name: str) -> bool:

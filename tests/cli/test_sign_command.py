@@ -135,3 +135,37 @@ def test_what_is_signed_without_digests_is_whole(
 
     assert main(["verify", "ckpt/w.safetensors", "--trust", "key.pub"]) == 0
     assert capsys.readouterr().out.startswith("whole: 1 file, 2 tensors, SHA-256 of 1 file, ")
+
+
+READING = {
+    "inspect": ("inspect", "ckpt/model-00001-of-00003.safetensors"),
+    "inspect a directory": ("inspect", "ckpt", "--stats"),
+    "inspect ranks": ("inspect", "ckpt", "--ranks", "2"),
+    "inspect for a library": ("inspect", "ckpt", "--for", "numpy"),
+    "slice": ("slice", "ckpt", "w0", "[0]"),
+    "diff": ("diff", "ckpt", "ckpt"),
+    "reshard": ("reshard", "ckpt", "new"),
+    "join": ("join", "ckpt", "more/w.safetensors", "new"),
+    "convert": ("convert", "ckpt", "new"),
+    "export": ("export", "ckpt", "new.npz"),
+}
+
+
+@pytest.mark.parametrize("name", READING)
+def test_commands_read_only_what_is_signed(tmp_path: Path, signed: Path, run: Any, name: str) -> None:
+    PrivateKey.generate().write(tmp_path / "stranger.pem")
+    (tmp_path / "more").mkdir()
+    save_file({"more": np.ones(3)}, tmp_path / "more" / "w.safetensors")
+    sign(tmp_path / "more" / "w.safetensors", tmp_path / "key.pem")
+
+    by_stranger = run(*READING[name], "--trust", "stranger.pub", cwd=tmp_path)
+    assert (by_stranger.returncode, "no trusted signature" in by_stranger.stderr) == (2, True)
+    assert not list(tmp_path.glob("new*"))
+    assert run(*READING[name], "--trust", "key.pub", cwd=tmp_path).returncode == 0
+
+
+def test_one_directory_for_each_rank_has_no_trust_option(tmp_path: Path, signed: Path, run: Any) -> None:
+    refused = run("reshard", "ckpt", "new", "--tp", "2", "--trust", "key.pub", cwd=tmp_path)
+
+    assert refused.returncode == 2
+    assert "--tp" in refused.stderr

@@ -172,9 +172,30 @@ def test_what_cannot_be_signed_is_said(tmp_path: Path, signed: Path, key: Privat
         sign(signed / "model.safetensors.index.json", key)
     with pytest.raises(DestinationExistsError):
         sign(signed, key, output=signed / "config.json")
-    (signed / "a:b").write_text("")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["a:b"], ["CON.json"], ["x/nul"], ["a."], ["a "], ["A.json", "a.json"], ["\u00e9", "e\u0301"]],
+    ids=ascii,
+)
+def test_names_that_mean_something_else_on_other_systems_are_not_signed(
+    signed: Path, key: PrivateKey, names: list[str]
+) -> None:
+    for name in names:
+        (signed / name).parent.mkdir(exist_ok=True)
+        (signed / name).write_text("")
+
     with pytest.raises(UnsupportedError, match="not portable"):
         sign(signed, key)
+
+
+def test_a_private_key_is_not_signed(signed: Path, key: PrivateKey) -> None:
+    key.write(signed / "mine.txt")
+    with pytest.raises(RefusedError, match=r"private key .*mine\.txt"):
+        sign(signed, key)
+    (signed / "mine.txt").unlink()
+    assert sign(signed, key).n_files == 7, "three shards, the index, two other files and the public key"
 
 
 @pytest.mark.parametrize("kind", ["ecdsa-p256", "ed25519"])

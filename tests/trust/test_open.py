@@ -239,6 +239,10 @@ def test_the_environment_names_a_policy(tmp_path: Path, signed: Path, monkeypatc
     monkeypatch.setenv("TENSORKEEP_TRUST", str(tmp_path / "missing.toml"))
     with pytest.raises(FileNotFoundError):
         tensorkeep.open(signed)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TENSORKEEP_TRUST", "other.pub")
+    with pytest.raises(UnsupportedError, match="not an absolute path"):
+        tensorkeep.open(signed)
 
 
 @pytest.mark.parametrize("where", ["ckpt", "ckpt/code", "ckpt/deeper/still"])

@@ -50,6 +50,8 @@ _Path = str | os.PathLike[str]
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from tensorkeep.trust import Trust
+
 _RESERVED: Final = ("format", "__metadata__", SEAL_KEY)
 """Metadata keys that are not names of tensors."""
 
@@ -129,6 +131,7 @@ def convert(
     encrypt: KeyLike | Encryption | None = None,
     executor: Executor | None = None,
     provenance: bool = False,
+    trust: Trust | None = None,
 ) -> Conversion:
     """Convert a checkpoint of any kind to safetensors, all or nothing, without running any of it.
 
@@ -186,6 +189,7 @@ def convert(
             that are not in a file as they will be, such as cast ones, are written by this process.
         provenance: Whether to write, beside the new files, what they came from: an in-toto statement
             (`model.provenance.json`) with the digests of all sources, the arguments and the version.
+        trust: Whose signatures count; see `open`. Then only what they signed is read.
 
     Returns:
         What was written, and what was left out.
@@ -197,6 +201,7 @@ def convert(
             `drop_unknown` is false. Nothing was run.
         IntegrityError: If a source is incomplete or does not match its checksums, or written bytes differ from the
             source.
+        TrustError: If it is not proven that this is what was signed, or the policy does not allow the format.
         SourceChangedError: If a source changed during the conversion.
         FormatError: If a file is malformed.
         DtypeError: If safetensors cannot hold the dtype of a tensor, `cast` is not a known dtype, or one of `dtypes`
@@ -243,6 +248,7 @@ def convert(
             dtypes=dtypes,
             dequantize=dequantize,
             keys=Keys.given(key),
+            trust=trust,
         )
         refuse_loss = loss_guard(
             target.directory, target.stem, sources.opened, takes_all=rewrite.takes_all, overwrite=overwrite

@@ -6,7 +6,7 @@ import os
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from operator import is_
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -24,6 +24,9 @@ from tensorkeep.quantized.computing import part_names, with_numbers
 from tensorkeep.tensors import LazyTensors, TensorView
 from tensorkeep.texts import counted, listed
 from tensorkeep.transport import is_directory, listing_cache
+
+if TYPE_CHECKING:
+    from tensorkeep.trust import Trust
 
 _MARK: Final = "format"
 _FOREIGN_MARK: Final = "source.format"
@@ -54,6 +57,7 @@ class Sources:
         dtypes: Mapping[str, Any] | None = None,
         dequantize: Any = None,
         keys: Keys | None = None,
+        trust: Trust | None = None,
     ) -> None:
         self._drop_unknown = drop_unknown
         self._paths = paths
@@ -64,7 +68,7 @@ class Sources:
             dtypes=dtypes or {},
             keys=keys,
         )
-        self.opened = [self._open(path, variant, files, options) for path in paths]
+        self.opened = [self._open(path, variant, files, options, trust) for path in paths]
         self.identities = identities_of(self.opened)
         self.composites: dict[str, str] = {}
         self.n_values = 0
@@ -80,7 +84,9 @@ class Sources:
             self._tensors = self._without_foreign_mark(concatenate(numbers))
             self._is_as_stored = all(map(is_, read, numbers))
 
-    def _open(self, path: str, variant: str | None, files: ExitStack, options: OpenOptions) -> Opened:
+    def _open(
+        self, path: str, variant: str | None, files: ExitStack, options: OpenOptions, trust: Trust | None
+    ) -> Opened:
         options = msgspec.structs.replace(options, variant=variant if is_directory(path) else None)
         try:
             with listing_cache(path) as given:
@@ -89,7 +95,7 @@ class Sources:
                 found = find_kind(place)
                 if found.kind.is_gathered:
                     options = msgspec.structs.replace(options, backend="pread")
-                source = open_found(place, found, options)
+                source = open_found(place, found, options, trust)
         except UnsafeError as error:
             raise UnsafeError(**error.fields() | {"hint": _HINT}) from None
         files.callback(source.close)

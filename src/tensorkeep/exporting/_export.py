@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from errno import EEXIST
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -25,6 +25,9 @@ from tensorkeep.kinds import Opened, refuse
 from tensorkeep.parallel import ProgressMeter
 from tensorkeep.tensors import LazyTensor, LazyTensors, Renaming, Selector
 from tensorkeep.texts import listed
+
+if TYPE_CHECKING:
+    from tensorkeep.trust import Trust
 
 _Path = str | os.PathLike[str]
 
@@ -81,6 +84,7 @@ def export(
     dtypes: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     key: KeyLike | Sequence[KeyLike] | None = None,
+    trust: Trust | None = None,
 ) -> Export:
     """Write a checkpoint of any kind as a file of another format, complete or not at all, without running any of it.
 
@@ -113,6 +117,7 @@ def export(
         progress: Called with the bytes checked and written so far and the total, by one thread at a time. If it
             raises, the work stops and nothing has changed.
         key: The key of an encrypted source; see `open`. The new files are plain.
+        trust: Whose signatures count; see `open`. Then only what they signed is read.
 
     Returns:
         What was written, and what was left out.
@@ -129,6 +134,7 @@ def export(
         EncryptedError: If the source is encrypted, and the key is missing or another one.
         UnsafeError: If a pickle holds objects that are not known to be data, and `drop_unknown` is false.
         IntegrityError: If the source does not match its checksums, or written bytes differ from the source.
+        TrustError: If it is not proven that this is what was signed, or the policy does not allow the format.
         SourceChangedError: If the source changed meanwhile.
         FormatError: If the source is malformed.
         TensorNotFoundError: If `select` or `drop` matches nothing, `dtypes` names another tensor, no tensor
@@ -165,6 +171,7 @@ def export(
             dtypes=dtypes,
             dequantize=dequantize,
             keys=Keys.given(key),
+            trust=trust,
         )
         wanted = sources.wanted(rewrite, with_tree=False)
         new = transform(wanted, rewrite)

@@ -113,11 +113,11 @@ def find_kind(place: Place, *, with_manifests: bool = False) -> Found:
         where = kind.find(place)
         if where is not None:
             _refuse_stand_in(place, kind)
-            return Found(kind, where, _format_of(kind))
+            return Found(kind, where, _format_of(kind), place.path)
     if place.missing is not None:
         raise place.missing
     safetensors = _SAFETENSORS.imported()
-    return Found(safetensors, safetensors.find(place), _SAFETENSORS.format)
+    return Found(safetensors, safetensors.find(place), _SAFETENSORS.format, place.path)
 
 
 def _format_of(kind: Kind[Any]) -> str:

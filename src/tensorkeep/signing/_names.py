@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
+import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
-from tensorkeep.errors import TensorkeepError, UnsupportedError, as_transport_error
-from tensorkeep.limits import MAX_SIGNATURE_NBYTES
-from tensorkeep.paths import is_inside
+from tensorkeep.errors import RefusedError, TensorkeepError, UnsupportedError, as_transport_error
+from tensorkeep.limits import MAX_KEY_NBYTES, MAX_SIGNATURE_NBYTES
+from tensorkeep.paths import is_portable
 from tensorkeep.signing._bundle import parse_bundle
 from tensorkeep.signing._provenance import is_provenance, provenance_subjects
 from tensorkeep.signing._statement import parse_statement
@@ -21,6 +24,8 @@ USUAL: Final = "model" + SUFFIX
 
 IGNORED: Final = (".git", ".gitattributes", ".github", ".gitignore", ".cache/huggingface")
 """What other programs keep beside a model; model-signing also leaves out all but the last."""
+
+_has_private_key = re.compile(rb"^-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----", re.MULTILINE).search
 
 _OURS: Final = ".tensorkeep-"
 """Part of the hidden names that running and killed saves of ours leave in a directory."""
@@ -57,16 +62,20 @@ def names_to_sign(directory: str, signature: str, *, links: bool = False) -> lis
         for name in files_below(directory)
         if name != signature and not holds_signature(directory, name) and not is_ignored(name)
     ]
+    spelled: dict[str, str] = {}
     for name in names:
         path = os.path.join(directory, name)
         if os.path.islink(path):
             _refuse_link(path, links)
-        if not is_inside(name):
+        other = spelled.setdefault(_folded(name), name)
+        if not is_portable(name) or other != name:
             raise UnsupportedError(
                 "a file's name is not portable to every system",
                 path=path,
+                found=None if other == name else f"`{other}`, which is the same name on some",
                 hint="Rename or remove it before signing",
             )
+        _refuse_private_key(path)
     return names
 
 
@@ -104,6 +113,21 @@ def _refuse_link(path: str, links: bool) -> None:
     raise UnsupportedError(
         "a signature covers files, not symbolic links", path=path, expected="a file", found=found, hint=hint
     )
+
+
+def _folded(name: str) -> str:
+    """Return a text that two names share if some systems take them for one: in case or in composed letters."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def _refuse_private_key(path: str) -> None:
+    """Refuse a private key: what is signed is meant to be published."""
+    if os.path.getsize(path) <= MAX_KEY_NBYTES and _has_private_key(Path(path).read_bytes()):
+        raise RefusedError(
+            "a private key is not signed as a part of a model",
+            path=path,
+            hint="Move it out of the directory, so that it is not published",
+        )
 
 
 def stale_signatures(directory: str, changed: Iterable[str]) -> list[str]:

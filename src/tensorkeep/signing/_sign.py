@@ -85,7 +85,8 @@ def sign(
         SourceMissingError: If there is nothing at the path.
         IntegrityError: If an index or a header does not match its digest.
         FormatError: If the key's file has no private key, or the certificate's none.
-        RefusedError: If the password is missing or wrong, or the certificate is for another key.
+        RefusedError: If the password is missing or wrong, the certificate is for another key, or a private key is
+            among the files.
         UnsupportedError: If the path is a URL, an index or a signature, a file's name is not portable, there are
             links, or the certificate is not for signatures.
         LimitError: If there are more than six certificates.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,6 +21,9 @@ from tensorkeep.kinds import Opened, OpenOptions
 from tensorkeep.markup import page
 from tensorkeep.state import Node, plain_values, read_tree, selected
 from tensorkeep.tensors import LazyTensor, LazyTensors, Selector, chooser
+
+if TYPE_CHECKING:
+    from tensorkeep.trust import Trust
 
 _IsChosen = Callable[[str], bool]
 
@@ -84,6 +88,7 @@ def diff(
     values: bool = True,
     progress: Callable[[int, int], None] | None = None,
     key: KeyLike | Sequence[KeyLike] | None = None,
+    trust: Trust | None = None,
 ) -> Diff:
     """Compare two checkpoints tensor by tensor, and for whole states also all other data.
 
@@ -105,6 +110,7 @@ def diff(
             work stops.
         key: The key of encrypted checkpoints at paths, the path of a file with it, or several of these. None uses
             keys from the environment.
+        trust: Whose signatures count for checkpoints at paths; see `open`. Then both must be what they signed.
 
     Returns:
         The differences.
@@ -112,6 +118,7 @@ def diff(
     Raises:
         SourceMissingError: If there is nothing at a path, or a shard is missing.
         IntegrityError: If a checkpoint at a path is incomplete or damaged.
+        TrustError: If it is not proven that this is what was signed, or the policy does not allow the format.
         FormatError: If an index or a header cannot be parsed, or the description of a state is malformed.
         UnsafeError: If a pickle names something that could only do harm.
         LimitError: If a state is nested too deeply, or a header, index or pickle exceeds a bound.
@@ -126,7 +133,7 @@ def diff(
         True
     """
     keys = Keys.given(key)
-    a, b = _opened(a, keys), _opened(b, keys)
+    a, b = _opened(a, keys, trust), _opened(b, keys, trust)
     selectors = [] if only is None else [only] if isinstance(only, str) or callable(only) else list(only)
     is_chosen = None if only is None else chooser(selectors)
     names_a, names_b = _names(a, is_chosen), _names(b, is_chosen)
@@ -160,10 +167,10 @@ def diff_apart_from_tensors(
     return tuple(data), _ties(a, b, names)
 
 
-def _opened(given: str | os.PathLike[str] | Tensors, keys: Keys | None) -> Tensors:
+def _opened(given: str | os.PathLike[str] | Tensors, keys: Keys | None, trust: Trust | None) -> Tensors:
     if not isinstance(given, (str, os.PathLike)):
         return given
-    opened = open_with(given, OpenOptions(keys=None if keys is None else keys.optional()))
+    opened = open_with(given, OpenOptions(keys=None if keys is None else keys.optional()), trust)
     opened.require_names()
     return opened
 

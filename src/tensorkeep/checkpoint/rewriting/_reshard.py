@@ -23,6 +23,8 @@ from tensorkeep.tensors import LazyTensors, Renaming, Selector
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from tensorkeep.trust import Trust
+
 _Path = str | os.PathLike[str]
 
 
@@ -55,6 +57,7 @@ def reshard(
     key: KeyLike | Sequence[KeyLike] | None = None,
     encrypt: KeyLike | Encryption | None = None,
     provenance: bool = False,
+    trust: Trust | None = None,
 ) -> None:
     """Write a checkpoint with other shards, names or dtypes, complete or not at all, in constant memory.
 
@@ -100,12 +103,14 @@ def reshard(
             plain files, also of an encrypted source.
         provenance: Whether to write, beside the new files, what they came from: an in-toto statement
             (`model.provenance.json`) with the digests of all sources, the arguments and the version.
+        trust: Whose signatures count; see `open`. Then only what they signed is read.
 
     Raises:
         DestinationExistsError: If there is a checkpoint at the destination, and `overwrite` is false.
         EncryptedError: If the source is encrypted, and the key is missing or another one.
         SourceMissingError: If there is no checkpoint, or a shard is missing.
         IntegrityError: If the checkpoint is not whole, or bytes that would change are not those that were saved.
+        TrustError: If it is not proven that this is what was signed, or the policy does not allow the format.
         FormatError: If the index or a header is malformed, or a new name or text is impossible.
         TensorNotFoundError: If no tensor is selected, dropped or left, or no tensor has a name to rename or the
             prefix.
@@ -152,6 +157,7 @@ def reshard(
         options,
         overwrite=overwrite,
         keys=Keys.given(key),
+        trust=trust,
         operation=operation,
     )
 
@@ -186,6 +192,7 @@ def join(  # noqa: D417 - the decorator explains the others
     key: KeyLike | Sequence[KeyLike] | None = None,
     encrypt: KeyLike | Encryption | None = None,
     provenance: bool = False,
+    trust: Trust | None = None,
 ) -> None:
     """Write several checkpoints as one, complete or not at all, in constant memory.
 
@@ -232,5 +239,13 @@ def join(  # noqa: D417 - the decorator explains the others
     paths = [sources] if isinstance(sources, str | os.PathLike) else sources
     operation = "join" if provenance else None
     rewrite_as_one(
-        paths, directory, variant, rewrite, options, overwrite=overwrite, keys=Keys.given(key), operation=operation
+        paths,
+        directory,
+        variant,
+        rewrite,
+        options,
+        overwrite=overwrite,
+        keys=Keys.given(key),
+        trust=trust,
+        operation=operation,
     )

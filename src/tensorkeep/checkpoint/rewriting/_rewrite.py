@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -34,6 +34,9 @@ from tensorkeep.parallel import ProgressMeter
 from tensorkeep.tensors import LazyTensor, LazyTensors, check_target, prepare
 from tensorkeep.transport import ByteRange
 
+if TYPE_CHECKING:
+    from tensorkeep.trust import Trust
+
 _Path = str | os.PathLike[str]
 _Opened = Sequence[tuple[str, Opened]]
 """The given paths, each with its open checkpoint."""
@@ -48,6 +51,7 @@ def rewrite_as_one(
     *,
     overwrite: bool,
     keys: Keys | None = None,
+    trust: Trust | None = None,
     operation: str | None = None,
 ) -> None:
     """Write checkpoints as one: what `reshard` and `join` do; `operation` is what its provenance calls that."""
@@ -58,7 +62,7 @@ def rewrite_as_one(
     refuse_file_name(check_target(directory))
     target = os.fspath(directory)
     with ExitStack() as files:
-        opened = [(path, whole_checkpoint(path, variant, files, keys)) for path in paths]
+        opened = [(path, whole_checkpoint(path, variant, files, keys, trust)) for path in paths]
         read = [source for _, source in opened]
         wanted, _ = select_and_drop(concatenate(read), rewrite)
         refuse_loss = loss_guard(target, options.stem, read, takes_all=rewrite.takes_all, overwrite=overwrite)

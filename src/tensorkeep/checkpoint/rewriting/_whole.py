@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from tensorkeep.checkpoint._open import open_found
 from tensorkeep.encryption import Keys
@@ -12,8 +13,13 @@ from tensorkeep.kinds.registry import find_kind
 from tensorkeep.texts import listed
 from tensorkeep.transport import is_directory, listing_cache
 
+if TYPE_CHECKING:
+    from tensorkeep.trust import Trust
 
-def whole_checkpoint(path: str, variant: str | None, files: ExitStack, keys: Keys | None = None) -> Opened:
+
+def whole_checkpoint(
+    path: str, variant: str | None, files: ExitStack, keys: Keys | None = None, trust: Trust | None = None
+) -> Opened:
     """Open a finished checkpoint that holds nothing but tensors; `files` closes it."""
     options = OpenOptions(variant=variant if is_directory(path) else None, keys=keys)
     with listing_cache(path) as given:
@@ -25,7 +31,7 @@ def whole_checkpoint(path: str, variant: str | None, files: ExitStack, keys: Key
                 path=path,
                 hint="`tensorkeep convert` (tensorkeep.convert) turns it into one",
             )
-        opened = files.enter_context(open_found(place, found, options))
+        opened = files.enter_context(open_found(place, found, options, trust))
         opened.require_names()
         if left_out := opened.left_out():
             raise UnsupportedError(

@@ -45,11 +45,11 @@ class KeyOptions(OptionGroup, frozen=True, kw_only=True):
         return found or None
 
 
-def open_any(path: str, keys: Sequence[Key] | None, **options: Any) -> Opened:
+def open_any(path: str, keys: Sequence[Key] | None, *, trust: str | None = None, **options: Any) -> Opened:
     """Open one of several checkpoints; a key does not mean that this one is encrypted."""
     given = tensorkeep.encryption.Keys.given(keys)
     optional = None if given is None else given.optional()
-    opened: Opened = imported(_OPEN_WITH)(path, imported(_OPTIONS)(keys=optional, **options))
+    opened: Opened = imported(_OPEN_WITH)(path, imported(_OPTIONS)(keys=optional, **options), trust)
     try:
         opened.require_names()
     except BaseException:

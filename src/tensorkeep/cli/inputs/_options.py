@@ -65,7 +65,11 @@ Dtypes = Annotated[
 
 TrustedBy = Annotated[
     str | None,
-    typer.Option("--trust", metavar="KEY", help="The public key or policy (.toml) that says whose signatures count."),
+    typer.Option(
+        "--trust",
+        metavar="KEY",
+        help="The public key or policy (.toml) that says whose signatures must cover what is read.",
+    ),
 ]
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document, for programs.")]

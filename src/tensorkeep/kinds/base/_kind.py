@@ -100,12 +100,13 @@ class Found(msgspec.Struct, frozen=True):
     kind: Kind[Any]
     where: Any
     format: str = ""
+    path: str | None = None
 
     def open(self, options: OpenOptions) -> Opened:
         """Open it."""
         self._refuse_engine(options)
         if not self.kind.decrypts:
-            refuse_plain(options.keys, None)
+            refuse_plain(options.keys, self.path)
         opened = self.kind.open(self.where, options)
         if not options.dtypes:
             return opened

@@ -21,11 +21,21 @@ _VARIABLE: Final = "TENSORKEEP_TRUST"
 
 def policy_for(trust: Trust | None, path: str | os.PathLike[str] | None) -> Policy | None:
     """Return the given policy, or else the one that the environment names; None for False, or without either."""
-    chosen = trust if trust is not None else os.environ.get(_VARIABLE) or None
+    chosen = trust if trust is not None else _of_environment()
     if chosen is None or chosen is False:
         return None
     policy_type: type[Policy] = imported("tensorkeep.trust:Policy")
     return policy_type.of(chosen, checkpoint=None if path is None else os.fspath(path))
+
+
+def _of_environment() -> str | None:
+    """Return the path in the environment: whose working directory it is must not decide which policy that means."""
+    path = os.environ.get(_VARIABLE) or None
+    if path is not None and not os.path.isabs(path):
+        raise UnsupportedError(
+            f"{_VARIABLE} is not an absolute path", expected="such as /etc/models.toml", found=path
+        )
+    return path
 
 
 def by_environment(options: OpenOptions, target: Openable) -> OpenOptions:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import tensorkeep
-from tensorkeep.cli.inputs import AsJson, Engine, KeyOptions, Select, open_any
+from tensorkeep.cli.inputs import AsJson, Engine, KeyOptions, Select, TrustedBy, open_any
 from tensorkeep.cli.reports import Comparison
 from tensorkeep.cli.terminal import progress_bar, show_result
 from tensorkeep.errors import UnsupportedError
@@ -31,6 +31,7 @@ def diff(
     ] = True,
     select: Select = None,
     engine: Engine = None,
+    trust: TrustedBy = None,
     as_json: AsJson = False,
     key: KeyOptions,
 ) -> int:
@@ -49,23 +50,25 @@ def diff(
     """
     compare = tensorkeep.diff
     with ExitStack() as opened:
-        tensors_a, tensors_b = _opened([a, b], engine, key.keys(), opened)
+        tensors_a, tensors_b = _opened([a, b], engine, trust, key.keys(), opened)
         with progress_bar("comparing") as progress:
             found = compare(tensors_a, tensors_b, only=select or None, values=values, progress=progress)
         show_result(Comparison(a, b, tensors_a, tensors_b, found, values), as_json=as_json)
     return 0 if found.is_equal else 1
 
 
-def _opened(paths: list[str], engine: str | None, keys: list[Key] | None, stack: ExitStack) -> list[Opened]:
+def _opened(
+    paths: list[str], engine: str | None, trust: str | None, keys: list[Key] | None, stack: ExitStack
+) -> list[Opened]:
     """Open two checkpoints: both with the engine, or the one that it reads."""
     found: list[Opened] = []
     refusals: list[UnsupportedError] = []
     for path in paths:
         try:
-            found.append(stack.enter_context(open_any(path, keys, engine=engine)))
+            found.append(stack.enter_context(open_any(path, keys, trust=trust, engine=engine)))
         except UnsupportedError as error:
             if engine is None or error.found != repr(engine) or refusals:
                 raise
             refusals.append(error)
-            found.append(stack.enter_context(open_any(path, keys)))
+            found.append(stack.enter_context(open_any(path, keys, trust=trust)))
     return found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import tensorkeep
-from tensorkeep.cli.inputs import Engine, KeyOptions, Target, Variant, libraries, tensor_names
+from tensorkeep.cli.inputs import Engine, KeyOptions, Target, TrustedBy, Variant, libraries, tensor_names
 from tensorkeep.cli.reports import (
     ASCII_GUIDES,
     GUIDES,
@@ -85,6 +85,7 @@ def inspect(
     ] = None,
     variant: Variant = None,
     engine: Engine = None,
+    trust: TrustedBy = None,
     key: KeyOptions,
 ) -> None:
     """Show what is in a checkpoint.
@@ -107,7 +108,7 @@ def inspect(
     refused, and why.
     """
     keys = key.keys()
-    other = _other_view(path, variant, engine, keys, framework, ranks, dim)
+    other = _other_view(path, variant, engine, trust, keys, framework, ranks, dim)
     if other is not None:
         option, lines = other
         _refuse_with(option, flat=flat, expand=expand, json=as_json, filter=pattern, sort=order, stats=stats)
@@ -117,9 +118,15 @@ def inspect(
         _refuse_views(flat=flat, expand=expand)
     with PausedCollector():
         report = read_report(
-            path, variant=variant, engine=engine, keys=keys, pattern=pattern, order=order or Order.OFFSET
+            path,
+            variant=variant,
+            engine=engine,
+            trust=trust,
+            keys=keys,
+            pattern=pattern,
+            order=order or Order.OFFSET,
         )
-        measured = _measured(path, variant, engine, keys, report) if stats else None
+        measured = _measured(path, variant, engine, trust, keys, report) if stats else None
         if as_json:
             show_text(inspect_lines(report, pattern, measured))
             return
@@ -149,13 +156,13 @@ def inspect(
 
 
 def _measured(
-    path: str, variant: str | None, engine: str | None, keys: list[Key] | None, report: Report
+    path: str, variant: str | None, engine: str | None, trust: str | None, keys: list[Key] | None, report: Report
 ) -> dict[str, TensorStatistics]:
     """Read the tensors that are shown, in the order in which they are."""
     whole_of = {piece: whole for whole, pieces in report.splits.items() for piece in pieces}
     place_of = {whole_of.get(name, name): place for place, name in enumerate(report.shown)}
     with (
-        tensorkeep.open(path, variant=variant, dangerous="record", engine=engine, key=keys) as opened,
+        tensorkeep.open(path, variant=variant, dangerous="record", engine=engine, trust=trust, key=keys) as opened,
         progress_bar("measuring") as progress,
     ):
         shown = {name: lazy for name, lazy in opened.items() if name in place_of}
@@ -167,6 +174,7 @@ def _other_view(
     path: str,
     variant: str | None,
     engine: str | None,
+    trust: str | None,
     keys: list[Key] | None,
     framework: str | None,
     ranks: int | None,
@@ -176,10 +184,10 @@ def _other_view(
     if ranks is not None:
         if framework is not None:
             raise typer.BadParameter("it does not apply to --ranks", param_hint="'--for'")
-        return "--ranks", rank_lines(path, read_ranks(path, variant, keys, ranks, dim), dim)
+        return "--ranks", rank_lines(path, read_ranks(path, variant, trust, keys, ranks, dim), dim)
     if framework is None:
         return None
-    with tensorkeep.open(path, variant=variant, dangerous="record", engine=engine, key=keys) as opened:
+    with tensorkeep.open(path, variant=variant, dangerous="record", engine=engine, trust=trust, key=keys) as opened:
         opened.require_names()
         return "--for", memory_lines(path, framework, opened.explain(framework))
 

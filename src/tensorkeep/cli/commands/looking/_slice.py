@@ -16,6 +16,7 @@ from tensorkeep.cli.inputs import (
     Index,
     KeyOptions,
     Target,
+    TrustedBy,
     Variant,
     as_float,
     check_npy_path,
@@ -67,6 +68,7 @@ def slice_tensor(
     variant: Variant = None,
     engine: Engine = None,
     *,
+    trust: TrustedBy = None,
     key: KeyOptions,
 ) -> None:
     """Show or save a part of one tensor.
@@ -81,7 +83,7 @@ def slice_tensor(
     each of their values exactly.
     """
     items = () if index is None else parse_index_text(index)
-    with tensorkeep.open(path, variant=variant, engine=engine, key=key.keys()) as tensors:
+    with tensorkeep.open(path, variant=variant, engine=engine, trust=trust, key=key.keys()) as tensors:
         if name not in tensors:
             tensors.require_names()
         if name not in tensors and (index, output, dtype, plan) == (None, None, None, False):

@@ -21,6 +21,7 @@ from tensorkeep.cli.inputs import (
     Names,
     NewFiles,
     Stochastic,
+    TrustedBy,
     Variant,
     dtypes_of,
 )
@@ -62,6 +63,7 @@ def convert(
         bool, typer.Option("--check/--no-check", help="Check the source's checksums and read back every tensor.")
     ] = True,
     variant: Variant = None,
+    trust: TrustedBy = None,
     key: KeyOptions,
     encryption: EncryptOptions,
     engine: Engine = None,
@@ -92,6 +94,7 @@ def convert(
         dtypes=dtypes_of(dtype),
         **files.arguments(),
         key=key.keys(),
+        trust=trust,
         encrypt=encryption.encryption(),
         share_views=share_views,
         check=check,

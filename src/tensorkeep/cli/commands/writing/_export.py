@@ -18,6 +18,7 @@ from tensorkeep.cli.inputs import (
     KeyOptions,
     Names,
     Target,
+    TrustedBy,
     Variant,
     dtypes_of,
     export_formats,
@@ -55,6 +56,7 @@ def export(
         bool, typer.Option("--check/--no-check", help="Check the source's checksums and read back every tensor.")
     ] = True,
     variant: Variant = None,
+    trust: TrustedBy = None,
     engine: Engine = None,
     dtype: Dtypes = None,
     force: Force = False,
@@ -85,6 +87,7 @@ def export(
         engine=engine,
         dtypes=dtypes_of(dtype),
         key=key.keys(),
+        trust=trust,
         drop_unknown=drop_unknown,
         check=check,
     )

@@ -21,6 +21,7 @@ from tensorkeep.cli.inputs import (
     NewFiles,
     SplitLarge,
     Stochastic,
+    TrustedBy,
     Variant,
     keys_of,
 )
@@ -42,6 +43,7 @@ def join(
     cast: Cast = None,
     stochastic: Stochastic = None,
     variant: Variant = None,
+    trust: TrustedBy = None,
     key: KeyOptions,
     encryption: EncryptOptions,
     force: Force = False,
@@ -64,6 +66,7 @@ def join(
         variant=variant,
         **files.arguments(),
         key=key.keys(),
+        trust=trust,
         encrypt=encrypt,
         select=chosen.select,
         drop=chosen.drop,

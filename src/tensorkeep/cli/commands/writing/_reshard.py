@@ -23,6 +23,7 @@ from tensorkeep.cli.inputs import (
     Rewritten,
     SplitLarge,
     Stochastic,
+    TrustedBy,
     Variant,
     keys_of,
     pairs_of,
@@ -45,6 +46,7 @@ def reshard(
     cast: Cast = None,
     stochastic: Stochastic = None,
     variant: Variant = None,
+    trust: TrustedBy = None,
     key: KeyOptions,
     encryption: EncryptOptions,
     force: Force = False,
@@ -80,7 +82,7 @@ def reshard(
     """
     if tp is not None or plan:
         others = (balance, split_large, keys.keys, cast, stochastic, files.sha256, files.order, files.output_variant)
-        if any((*others, encryption.encrypt, *names.arguments().values())) or files.align != ALIGNMENT_NBYTES:
+        if any((*others, trust, encryption.encrypt, *names.arguments().values())) or files.align != ALIGNMENT_NBYTES:
             raise typer.BadParameter(
                 "with --tp, only --max-shard-size, --variant and keys of the other options apply", param_hint="'--tp'"
             )
@@ -97,6 +99,7 @@ def reshard(
         variant=variant,
         **files.arguments(),
         key=key.keys(),
+        trust=trust,
         encrypt=encrypt,
         **names.arguments(),
         change=keys.change(),

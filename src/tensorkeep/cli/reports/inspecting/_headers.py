@@ -11,6 +11,7 @@ from tensorkeep.cli.reports.inspecting._report import Order, Report, report_on
 from tensorkeep.cli.reports.inspecting._state import StateReport, read_state
 from tensorkeep.dtypes import HOLDS_QUANTIZED
 from tensorkeep.formats.safetensors import ENCRYPTION_KEY, describe_file
+from tensorkeep.kinds import policy_for
 from tensorkeep.transport import finish_pending_commit, open_source
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def read_report(
     *,
     variant: str | None,
     engine: str | None,
+    trust: str | None,
     keys: list[Key] | None,
     pattern: str | None,
     order: Order,
@@ -35,6 +37,7 @@ def read_report(
     is_alone = (
         engine is None
         and keys is None
+        and policy_for(trust, path) is None
         and path.endswith(".safetensors")
         and not os.path.isdir(path)
         and not _is_under_way(path)
@@ -42,7 +45,9 @@ def read_report(
     # Opening it would import NumPy, which takes longer than all the rest
     description = _described(path) if is_alone else None
     if description is None or _may_be_quantized(description):
-        with tensorkeep.open(path, variant=variant, dangerous="record", engine=engine, key=keys) as opened:
+        with tensorkeep.open(
+            path, variant=variant, dangerous="record", engine=engine, trust=trust, key=keys
+        ) as opened:
             if pattern is not None:
                 opened.require_names()
             description, left_out = opened.describe(), opened.left_out()

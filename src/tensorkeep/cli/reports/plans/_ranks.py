@@ -26,10 +26,12 @@ _COLUMNS: Final = (
 )
 
 
-def read_ranks(path: str, variant: str | None, keys: list[Key] | None, n_ranks: int, dim: int) -> list[RankReads]:
+def read_ranks(
+    path: str, variant: str | None, trust: str | None, keys: list[Key] | None, n_ranks: int, dim: int
+) -> list[RankReads]:
     """Compute what each rank would read; no data is read."""
     checkpoint = tensorkeep.checkpoint
-    with tensorkeep.open(path, variant=variant, dangerous="record", key=keys) as tensors:
+    with tensorkeep.open(path, variant=variant, dangerous="record", trust=trust, key=keys) as tensors:
         tensors.require_names()
         plan = checkpoint.RankPlan(checkpoint.parts_of(tensors), (n_ranks,), checkpoint.sharded_along(dim))
     return [plan.reads_of(rank) for rank in range(n_ranks)]
