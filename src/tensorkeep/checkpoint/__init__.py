@@ -4,6 +4,7 @@
 - `_trusted_open`: what a policy demands of an open.
 - `_keywords`: the arguments that both take. Pure.
 - `_unread`: what a load leaves out.
+- `_stored_numbers`: whether the stored numbers of tensors are their weights.
 - `_materialize`: nested data with lazy tensors, and the same with tensors.
 - `saving/`: saving many files as one checkpoint.
 - `streaming/`: a checkpoint written tensor by tensor.
@@ -23,6 +24,7 @@ from tensorkeep.checkpoint._open import (
     open_with,
     read_consistently,
 )
+from tensorkeep.checkpoint._stored_numbers import refuse_quantized, refuse_torn
 from tensorkeep.checkpoint._unread import UnreadWarning
 from tensorkeep.checkpoint.diffing import (
     Compared,
@@ -179,7 +181,9 @@ __all__ = [
     "read_consistently",
     "refuse_existing",
     "refuse_file_name",
+    "refuse_quantized",
     "refuse_replaced",
+    "refuse_torn",
     "release_snapshots",
     "remove_objects",
     "reshard",

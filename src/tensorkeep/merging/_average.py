@@ -32,7 +32,7 @@ def average(*models: LazyTensors, weights: Sequence[float] | None = None, intege
 
     Raises:
         TensorNotFoundError: If a name is not in all models (also a KeyError).
-        RefusedError: If a shape differs, or the dtype of integers.
+        RefusedError: If a shape differs, or the dtype of integers, or if a tensor is quantized.
         DtypeError: If a dtype is unknown, or packs elements into bytes (F4, F6).
         TypeError: If there are no models.
         ValueError: If the number of weights is wrong, one is not finite, or their sum is 0.
@@ -56,7 +56,7 @@ def ema(*models: LazyTensors, decay: float, integers: Integers = "equal") -> Ten
 
     Raises:
         TensorNotFoundError: If a name is not in all steps (also a KeyError).
-        RefusedError: If a shape differs, or the dtype of integers.
+        RefusedError: If a shape differs, or the dtype of integers, or if a tensor is quantized.
         DtypeError: If a dtype is unknown, or packs elements into bytes (F4, F6).
         TypeError: If there are no steps.
         ValueError: If `decay` is out of range.

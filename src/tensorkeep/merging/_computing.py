@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tensorkeep.arrays import adapter_for
+from tensorkeep.checkpoint import refuse_quantized
 from tensorkeep.dtypes import BY_NAME, DType
 from tensorkeep.errors import RefusedError
 from tensorkeep.tensors import LazyTensor, LazyTensors, Scope, TensorView, combine_each
@@ -46,6 +47,8 @@ def merged(
     """Return a view of merged tensors."""
     if integers not in get_args(Integers):
         raise ValueError(f"integers must be one of {', '.join(map(repr, get_args(Integers)))}, not {integers!r}")
+    for model in models:
+        refuse_quantized(model)
 
     def compute_of(name: str) -> Callable[..., Any]:
         tensors = [model[name] for model in models]

@@ -36,7 +36,7 @@ def task_arithmetic(
 
     Raises:
         TensorNotFoundError: If a name is not in all models (also a KeyError).
-        RefusedError: If a shape differs.
+        RefusedError: If a shape differs, or a tensor is quantized.
         DtypeError: If a dtype is unknown, or packs elements into bytes (F4, F6).
         ValueError: If the number of weights is wrong, or a factor is not finite.
     """
@@ -70,7 +70,7 @@ def ties(
 
     Raises:
         TensorNotFoundError: If a name is not in all models (also a KeyError).
-        RefusedError: If a shape differs.
+        RefusedError: If a shape differs, or a tensor is quantized.
         DtypeError: If a dtype is unknown, or packs elements into bytes (F4, F6).
         ValueError: If `density` is out of range, the number of weights is wrong, or a factor is not finite.
     """
@@ -108,7 +108,7 @@ def dare(
 
     Raises:
         TensorNotFoundError: If a name is not in all models (also a KeyError).
-        RefusedError: If a shape differs.
+        RefusedError: If a shape differs, or a tensor is quantized.
         DtypeError: If a dtype is unknown, or packs elements into bytes (F4, F6).
         TypeError: If `seed` is not an integer.
         ValueError: If `density` or `seed` is out of range, the number of weights is wrong, or a factor is not finite.

@@ -33,7 +33,7 @@ def slerp(a: LazyTensors, b: LazyTensors, t: float) -> TensorView:
 
     Raises:
         TensorNotFoundError: If a name is not in both (also a KeyError).
-        RefusedError: If a shape differs.
+        RefusedError: If a shape differs, or a tensor is quantized.
         DtypeError: If a dtype is unknown, or packs elements into bytes (F4, F6).
         ValueError: If `t` is not finite.
     """

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from tensorkeep.checkpoint import refuse_quantized
 from tensorkeep.errors import RefusedError, TensorNotFoundError, UnsupportedError
 from tensorkeep.tensors import LazyTensor, LazyTensors, Scope, Selector, TensorView, chosen_names, computed_tensor
 from tensorkeep.tensors.lazy import selectors_of
@@ -45,7 +46,7 @@ def sparsify(
 
     Raises:
         TensorNotFoundError: If no tensor is chosen (also a KeyError).
-        RefusedError: If a row cannot be divided into groups, or a tensor is not floating point.
+        RefusedError: If a row cannot be divided into groups, or a tensor is not floating point, or is quantized.
         UnsupportedError: Unless exactly one of `keep` and `zeros` is given, and it is in range.
     """
     prune, scope, group = _way(keep, zeros)
@@ -59,6 +60,7 @@ def sparsify(
             expected="matrices with names that end in .weight",
             hint="names= (--select) chooses others",
         )
+    refuse_quantized(tensors, chosen)
     sparse = {name: _pruned(tensors[name], prune, scope, group) for name in chosen}
     return view_of(tensors, {name: sparse.get(name, lazy) for name, lazy in tensors.items()})
 

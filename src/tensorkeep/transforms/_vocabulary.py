@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
+from tensorkeep.checkpoint import refuse_quantized
 from tensorkeep.errors import RefusedError, TensorNotFoundError, UnsupportedError
 from tensorkeep.limits import PACK_NBYTES
 from tensorkeep.locks import ReadLock
@@ -79,6 +80,7 @@ def vocabulary_of(tensors: LazyTensors, names: Selector | Iterable[Selector] | N
             expected="a name such as `model.embed_tokens.weight` or `lm_head.weight`",
             hint="names= (--select) chooses others",
         )
+    refuse_quantized(tensors, found)
     for name, lazy in found.items():
         if not lazy.is_floating_point or not lazy.ndim or not lazy.shape[0]:
             raise RefusedError(
@@ -87,7 +89,7 @@ def vocabulary_of(tensors: LazyTensors, names: Selector | Iterable[Selector] | N
                 tensor=name,
                 expected="floating-point numbers, in at least one row",
                 found=f"{lazy.dtype} {list(lazy.shape)}",
-                hint="Dequantize it first, or choose other tensors with names= (--select)",
+                hint="Choose other tensors with names= (--select)",
             )
     if len({lazy.shape[0] for lazy in found.values()}) > 1:
         raise RefusedError(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tensorkeep.checkpoint._stored_numbers import refuse_quantized
 from tensorkeep.checkpoint.verifying import find_damage
 from tensorkeep.digests import BLAKE3
 from tensorkeep.errors import (
@@ -134,7 +135,11 @@ def transform(tensors: LazyTensors, options: RewriteOptions) -> LazyTensors:
         tensors = options.change(tensors)
     if options.dequantize is not None:
         tensors = tensors.dequantize(options.dequantize)
-    return tensors if options.cast is None else tensors.cast(options.cast, seed=options.seed)
+    if options.cast is None:
+        return tensors
+    changed = tensors.cast(options.cast, seed=options.seed)
+    refuse_quantized(tensors, [name for name, lazy in tensors.items() if lazy.dtype != changed[name].dtype])
+    return changed
 
 
 def digests_to_replace(source: Opened, names: Collection[str]) -> list[Check]:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from tensorkeep.checkpoint import refuse_quantized
 from tensorkeep.errors import DtypeError, FormatError, RefusedError, UnsupportedError
 from tensorkeep.merging._computing import Numbers, computed_in_blocks
 from tensorkeep.merging.lora._names import Change, changes_of
@@ -49,7 +50,7 @@ def add_lora(
 
     Raises:
         TensorNotFoundError: If a tensor of the adapter has no place in the base model (also a KeyError).
-        RefusedError: If shapes do not fit.
+        RefusedError: If shapes do not fit, or a tensor that changes is quantized.
         FormatError: If the settings are not an adapter's.
         UnsupportedError: If the adapter is of a kind that cannot be added.
         DtypeError: If a tensor that changes is not floating point, or packs elements into bytes (F4, F6).
@@ -58,6 +59,7 @@ def add_lora(
     path, text = _text_of(settings, adapter)
     parsed = parse_settings(text, path)
     changes = changes_of(adapter, base, parsed, adapter.path)
+    refuse_quantized(base, changes)
     turns = Orientations(base, parsed.fan_in_fan_out)
     changed = {name: _changed(name, change, base, adapter, parsed, turns) for name, change in changes.items()}
     metadata = base.metadata if base.has_metadata else None
@@ -144,7 +146,6 @@ def _refuse_integers(name: str, inputs: Iterable[LazyTensor]) -> None:
                 tensor=name,
                 expected="floating-point numbers",
                 found=f"{lazy.dtype} in `{lazy.name}`",
-                hint=".dequantize() of the base model gives numbers" if lazy.is_quantized else None,
             )
 
 

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from tensorkeep.arrays import adapter_for
-from tensorkeep.checkpoint import have_equal_bytes, save_folder, writing
+from tensorkeep.checkpoint import have_equal_bytes, refuse_quantized, save_folder, writing
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import DestinationExistsError, RefusedError, TensorNotFoundError
 from tensorkeep.limits import MAX_I64
@@ -103,7 +103,8 @@ def extract_lora(
 
     Raises:
         TensorNotFoundError: If the models have other names, or a pattern matches nothing (also a KeyError).
-        RefusedError: If a shape differs, no matrix changed, or a tensor changed that no adapter can hold.
+        RefusedError: If a shape differs, a tensor is quantized, no matrix changed, or a tensor changed that no
+            adapter can hold.
         DestinationExistsError: If there is an adapter, and `overwrite` is false.
         DtypeError: If a changed matrix packs elements into bytes (F4, F6).
         ValueError: If the rank is less than 1.
@@ -115,6 +116,8 @@ def extract_lora(
         raise ValueError(f"rank must be at least 1, not {rank}")
     _refuse_existing(os.fspath(directory), overwrite=overwrite)
     _check_same(base, tuned)
+    for model in (base, tuned):
+        refuse_quantized(model)
     meter = ProgressMeter(progress, 2 * base.nbytes)
     parts = _parts(base, _changed(base, tuned, meter), _matrices(base, layers))
     is_embedding = chooser(selectors_of(embeddings))

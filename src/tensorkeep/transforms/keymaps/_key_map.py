@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
+from tensorkeep.checkpoint import refuse_torn
 from tensorkeep.errors import FormatError, LimitError, RefusedError, TensorNotFoundError, as_transport_error
 from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView
 from tensorkeep.texts import counted, listed
@@ -141,6 +142,8 @@ class KeyMap(msgspec.Struct, frozen=True):
                 found=listed((f"`{name}`" for name in plan.others), 10),
                 hint='Add rules, or others = "keep" or "drop" to the map',
             )
+        computing = [group for group in plan.groups.values() if group.rule.computes]
+        refuse_torn(tensors, {name for group in computing for name in group.names})
         group_of = {name: group for group in plan.groups.values() for name in group.names}
         kept = set(plan.others if self.others == "keep" else ())
         return view_of(tensors, _in_order(tensors, group_of, kept))
