@@ -84,6 +84,17 @@ def test_who_missed_too_much_gets_an_anchor_and_others_only_patches(steps: list[
         publisher.publish(7, steps[1])
 
 
+@pytest.mark.parametrize("step", [-1, 1.5, True, 2**70, "3", None])
+def test_what_is_not_the_number_of_a_step_is_not_published(steps: list[Path], tmp_path: Path, step: Any) -> None:
+    publisher = Publisher(tmp_path / "feed", durable=False)
+    with pytest.raises(UnsupportedError, match="not the number of a step"):
+        publisher.publish(step, steps[0])
+
+    assert publisher.steps == []
+    publisher.publish(np.int64(3), steps[0])  # type: ignore[arg-type] # loops count with NumPy too
+    assert publisher.steps == [3]
+
+
 def test_a_follower_waits_for_the_next_step(steps: list[Path], feed: Path) -> None:
     publisher = Publisher(feed.parent, durable=False)
     publisher.publish(1, steps[0])

@@ -12,12 +12,13 @@ from typing import Annotated, Final
 import msgspec
 
 from tensorkeep.errors import FormatError, UnsupportedError
+from tensorkeep.limits import MAX_I64
 from tensorkeep.paths import is_plain_name
 
 INDEX_NAME: Final = "feed.json"
 _VERSION: Final = 1
 
-_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_I64)]
 
 
 class FeedStep(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -76,6 +77,16 @@ class FeedIndex(msgspec.Struct, frozen=True):
     def names(self) -> set[str]:
         """Return the names beside the index."""
         return {*self.pending, *(name for each in self.steps for name in (each.anchor, each.patch) if name)}
+
+
+def check_step(step: int) -> int:
+    """Return the number of a step as an int, after checking it: an index with another cannot be read."""
+    number = -1 if isinstance(step, bool) or not hasattr(step, "__index__") else step.__index__()
+    if not 0 <= number <= MAX_I64:
+        raise UnsupportedError(
+            "not the number of a step", expected=f"an integer from 0 to {MAX_I64:,}", found=repr(step)
+        )
+    return number
 
 
 def anchor_name(step: int, token: str) -> str:

@@ -12,7 +12,7 @@ from tensorkeep.deltas import patched
 from tensorkeep.deltas.reading import contents_of, digest_of_contents
 from tensorkeep.errors import RefusedError, SourceChangedError, UnsupportedError
 from tensorkeep.patches._make import make
-from tensorkeep.patches.feed._index import INDEX_NAME, FeedIndex, FeedStep, anchor_name, parse_feed, patch_name
+from tensorkeep.patches.feed._index import INDEX_NAME, FeedIndex, FeedStep, anchor_name, check_step, parse_feed, patch_name
 from tensorkeep.patches.feed._place import feed_place
 from tensorkeep.patches.opening import Checkpoint, Opening
 from tensorkeep.tensors import LazyTensors
@@ -69,7 +69,7 @@ class Publisher:
         """Publish a step.
 
         Args:
-            step: Its number, higher than the last one.
+            step: Its number, an integer from 0 to 2**63 - 1 and higher than the last one.
             checkpoint: A path or URL of any kind of checkpoint, or what is open.
             previous: The last published step, if it is at hand; None reads it from the feed, which for a bucket is a
                 download.
@@ -77,10 +77,11 @@ class Publisher:
         Raises:
             RefusedError: If the number is not higher than the last one, a file that this feed did not publish has
                 the name of the step, or `previous` is another checkpoint.
-            UnsupportedError: If the checkpoint is encrypted: a feed is plain.
+            UnsupportedError: If `step` cannot be the number of a step, or the checkpoint is encrypted: a feed is plain.
             SourceChangedError: If another process publishes in the same bucket.
             TensorkeepError: If `make` or `save_checkpoint` would raise it.
         """
+        step = check_step(step)
         token = self._place.prepare()
         names = anchor_name(step, token), patch_name(step, token)
         before = self._index()
