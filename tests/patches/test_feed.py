@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import tensorkeep
+import tensorkeep.torch
 from tensorkeep.errors import FormatError, IntegrityError, RefusedError, TensorkeepError, UnsupportedError
 from tensorkeep.patches import Publisher, Update, apply
 from tensorkeep.server import Server
@@ -133,6 +135,43 @@ def test_what_is_damaged_or_forged_is_not_given(steps: list[Path], feed: Path, u
     error: type[TensorkeepError] = IntegrityError if what in {"patch", "digest", "nbytes"} else FormatError
     with tensorkeep.follow(url, step=1) as updates, pytest.raises(UnsupportedError if what == "version" else error):
         updates.poll()
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_a_damaged_anchor_is_not_applied(
+    steps: list[Path], feed: Path, url: str, tmp_path: Path, *, remote: bool
+) -> None:
+    Publisher(feed, durable=False).publish(1, steps[0])
+    served = save(tmp_path / "served", 2)
+    before = {path.name: path.read_bytes() for path in served.iterdir()}
+    shard = next((feed / "anchor-1").glob("*.safetensors"))
+    data = bytearray(shard.read_bytes())
+    data[-5] ^= 1
+    shard.write_bytes(data)
+
+    with tensorkeep.follow(url if remote else feed, timeout_s=0) as updates:
+        update = next(updates)
+        with pytest.raises(IntegrityError):
+            update.apply_to(served)
+
+    assert {path.name: path.read_bytes() for path in served.iterdir()} == before
+
+
+def test_a_damaged_anchor_is_not_loaded(tmp_path: Path) -> None:
+    model = torch.nn.Linear(8, 8)
+    tensorkeep.save({name: tensor + 1 for name, tensor in model.state_dict().items()}, tmp_path / "new.safetensors")
+    Publisher(tmp_path / "feed", durable=False).publish(1, tmp_path / "new.safetensors")
+    shard = next((tmp_path / "feed" / "anchor-1").glob("*.safetensors"))
+    data = bytearray(shard.read_bytes())
+    data[-5] ^= 1
+    shard.write_bytes(data)
+
+    with (
+        tensorkeep.follow(tmp_path / "feed", timeout_s=0) as updates,
+        tensorkeep.open(next(updates).path, verify=True) as anchor,
+        pytest.raises(IntegrityError),
+    ):
+        tensorkeep.torch.load_into(model, anchor)
 
 
 def test_what_the_feed_did_not_publish_stays(steps: list[Path], tmp_path: Path) -> None:

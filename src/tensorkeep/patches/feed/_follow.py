@@ -1,4 +1,4 @@
-"""A published run, followed: new steps as they come, each checked before it is given."""
+"""A published run, followed: new steps as they come."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final, Self
 
 import msgspec
 
-from tensorkeep.checkpoint import open_checkpoint, reshard, verify
+from tensorkeep.checkpoint import open_checkpoint, save_checkpoint, verify
 from tensorkeep.deltas.reading import contents_of, digest_of_contents
 from tensorkeep.errors import FormatError, IntegrityError, SourceChangedError, SourceMissingError
 from tensorkeep.kinds import refuse
@@ -34,7 +34,10 @@ _ATTEMPTS: Final = 5
 
 
 class Update(msgspec.Struct, frozen=True):
-    """A new step, complete and checked.
+    """A new step, complete.
+
+    Every byte of a patch is checked. Of a checkpoint, which can be large, only the headers are: `apply_to` checks its
+    tensors as it copies them, and so does `tensorkeep.torch.load_into(model, tensorkeep.open(update.path, verify=True))`.
 
     Attributes:
         step: Its number.
@@ -47,16 +50,18 @@ class Update(msgspec.Struct, frozen=True):
     is_anchor: bool
 
     def apply_to(self, directory: str | os.PathLike[str]) -> None:
-        """Bring a checkpoint on this machine to this step: the old one or the new one is there, whole.
+        """Bring a checkpoint on this machine to this step: the old one or the new one is there, whole and checked.
 
         Args:
             directory: A directory with the step before, if this is a patch; with any checkpoint or none if not.
 
         Raises:
-            TensorkeepError: If `tensorkeep.patches.apply` or `tensorkeep.reshard` would raise it.
+            IntegrityError: If the patch or the checkpoint is damaged. The directory then holds what it held before.
+            TensorkeepError: If `tensorkeep.patches.apply` or `tensorkeep.save_checkpoint` would raise it.
         """
         if self.is_anchor:
-            reshard(self.path, directory, overwrite=True)
+            with open_checkpoint(self.path, verify=True) as anchor:
+                save_checkpoint(anchor, directory)
         else:
             apply(directory, self.path)
 
@@ -178,7 +183,8 @@ def follow(
 
     The first update is the newest whole checkpoint, and each later one a patch, downloaded and checked. A follower
     that missed more patches than the publisher keeps gets a whole checkpoint again. To update a model in memory, call
-    `tensorkeep.torch.load_into(model, update.path)` for an anchor and `tensorkeep.torch.apply_patch` for a patch.
+    `tensorkeep.torch.load_into(model, tensorkeep.open(update.path, verify=True))` for an anchor and
+    `tensorkeep.torch.apply_patch(model, update.path)` for a patch.
 
     Args:
         url: The directory of the feed: a URL, or a path.

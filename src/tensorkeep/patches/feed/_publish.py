@@ -12,7 +12,15 @@ from tensorkeep.deltas import patched
 from tensorkeep.deltas.reading import contents_of, digest_of_contents
 from tensorkeep.errors import RefusedError, SourceChangedError, UnsupportedError
 from tensorkeep.patches._make import make
-from tensorkeep.patches.feed._index import INDEX_NAME, FeedIndex, FeedStep, anchor_name, check_step, parse_feed, patch_name
+from tensorkeep.patches.feed._index import (
+    INDEX_NAME,
+    FeedIndex,
+    FeedStep,
+    anchor_name,
+    check_step,
+    parse_feed,
+    patch_name,
+)
 from tensorkeep.patches.feed._place import feed_place
 from tensorkeep.patches.opening import Checkpoint, Opening
 from tensorkeep.tensors import LazyTensors
@@ -77,7 +85,7 @@ class Publisher:
         Raises:
             RefusedError: If the number is not higher than the last one, a file that this feed did not publish has
                 the name of the step, or `previous` is another checkpoint.
-            UnsupportedError: If `step` cannot be the number of a step, or the checkpoint is encrypted: a feed is plain.
+            UnsupportedError: If `step` cannot be the number of a step, or the checkpoint is encrypted.
             SourceChangedError: If another process publishes in the same bucket.
             TensorkeepError: If `make` or `save_checkpoint` would raise it.
         """
