@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tensorkeep
-from tensorkeep.errors import DtypeError, FormatError, SourceMissingError, UnsupportedError
+from tensorkeep.errors import DtypeError, FormatError, HeaderError, SourceMissingError, UnsupportedError
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"4d" * 32 + b"\nsize 12345\n"
 
@@ -41,9 +41,9 @@ def test_a_missing_file_of_tensors_is_named_with_its_model(tmp_path: Path) -> No
 
 
 def test_a_scan_names_the_files_of_a_checkpoint(tmp_path: Path) -> None:
-    (tmp_path / "ckpt-7.index").write_bytes(b"")
+    (tmp_path / "ckpt-7.data-00000-of-00001").write_bytes(b"")
 
-    with pytest.raises(SourceMissingError, match=r"names begin so: ckpt-7\.index"):
+    with pytest.raises(SourceMissingError, match=r"names begin so: ckpt-7\.data-00000-of-00001"):
         tensorkeep.scan(tmp_path / "ckpt-7")
     with pytest.raises(TypeError, match="scan takes paths, not bytes"):
         tensorkeep.scan(b"content")  # type: ignore[arg-type]
@@ -75,3 +75,11 @@ def test_a_directory_of_other_files_names_them(tmp_path: Path) -> None:
             SourceMissingError, match=r"no checkpoint .*Open a file in it by its own path: arrays\.npz"
         ):
             refused(tmp_path)
+
+
+def test_weights_beside_a_model_of_openvino_name_the_model(tmp_path: Path) -> None:
+    (tmp_path / "model.bin").write_bytes(np.random.default_rng(0).normal(size=99).tobytes())
+    (tmp_path / "model.xml").write_text("<?xml version='1.0'?><net/>")
+
+    with pytest.raises(HeaderError, match=r"no format that tensorkeep reads.*Open model\.xml, whose weights"):
+        tensorkeep.open(tmp_path / "model.bin")

@@ -80,3 +80,9 @@ def test_a_tensorflow_checkpoint_by_the_beginning_of_its_names(tmp_path: Path) -
     assert [Path(file.path).name for file in report.files] == ["ckpt-5.data-00000-of-00001", "ckpt-5.index"]
     with pytest.raises(SourceMissingError):
         tensorkeep.scan(tmp_path / "ckpt")
+
+
+def test_a_broken_tensorflow_checkpoint_is_not_clean(tmp_path: Path) -> None:
+    (tmp_path / "ckpt-7.index").write_bytes(b"")
+
+    assert [file.verdict for file in tensorkeep.scan(tmp_path / "ckpt-7").files] == ["unreadable"]

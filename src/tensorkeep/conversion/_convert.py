@@ -345,5 +345,5 @@ def _refuse_dtypes(tensors: LazyTensors) -> None:
             path=tensors.path,
             tensor=names[0],
             found=listed(f"`{name}` {tensors[name].dtype}" for name in names),
-            hint="Leave them out with drop= (--drop); torch.view_as_real makes real numbers of them",
+            hint="Leave them out with drop= (--drop), or save their real and imaginary parts instead",
         )

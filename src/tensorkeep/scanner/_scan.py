@@ -217,7 +217,7 @@ def _files_of(root: str) -> Iterator[tuple[str, bool]]:
     elif os.path.islink(root):
         raise SourceMissingError("a link to a file that does not exist", path=root, found=os.readlink(root))
     else:
-        yield from ((file, False) for file in _files_called(root))
+        yield from ((file, file.endswith(".index")) for file in _files_called(root))
 
 
 def _with_shards(file: str) -> Iterator[tuple[str, bool]]:

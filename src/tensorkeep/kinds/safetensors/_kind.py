@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import ExitStack
 
+from tensorkeep.errors import HeaderError
 from tensorkeep.kinds.base import Checks, Files, Kind, Opened, OpenOptions, Place
 from tensorkeep.kinds.safetensors._checkpoint import open_safetensors
 from tensorkeep.kinds.safetensors._duplicate import without_duplicate
@@ -12,9 +13,10 @@ from tensorkeep.kinds.safetensors._file import file_over
 from tensorkeep.kinds.safetensors._verify import check_files
 from tensorkeep.layout import index_names, locate, weights_name
 from tensorkeep.tensors import ENGINES
-from tensorkeep.transport import split
+from tensorkeep.transport import exists, split
 
 _SUFFIX = ".safetensors"
+_MODEL, _WEIGHTS = ".xml", ".bin"
 
 
 def _find(place: Place) -> Place:
@@ -25,7 +27,19 @@ def _find(place: Place) -> Place:
 def _open(place: Place, options: OpenOptions) -> Opened:
     if place.path is not None and (place.is_directory or place.path.endswith((_SUFFIX, ".json"))):
         return open_safetensors(place.path, options)
-    return file_over(place.source, options)
+    try:
+        return file_over(place.source, options)
+    except HeaderError as error:
+        model = _model_beside(place)
+        raise error if model is None else error.with_fields(hint=f"Open {model}, whose weights it may hold") from None
+
+
+def _model_beside(place: Place) -> str | None:
+    """Return the name of a model beside a file of weights, as OpenVINO writes them, if there is one."""
+    if place.path is None or not place.is_named(_WEIGHTS):
+        return None
+    model = place.path[: -len(_WEIGHTS)] + _MODEL
+    return split(model)[1] if exists(model) else None
 
 
 def _check(place: Place, options: OpenOptions, names: Iterable[str] | None, opened: ExitStack) -> Checks:
