@@ -54,6 +54,10 @@ CASES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     ),
     "300 tensors of bf16, tmpfs": ("tmpfs.safetensors", _LOADS),
     "a pickle": ("large.pt", ("tensorkeep, pickle", "torch.load")),
+    "300 tensors of f16, JAX and CuPy": (
+        "half.safetensors",
+        ("tensorkeep, JAX", "tensorkeep, JAX by DLPack", "tensorkeep, CuPy", "tensorkeep, CuPy by DLPack"),
+    ),
     "AWQ in 4 bits, loaded as bf16": (
         "awq.safetensors",
         ("tensorkeep, numbers", "tensorkeep, numbers of the CPU", "limit: pinned copies"),
@@ -176,7 +180,7 @@ def _run(contender: str, path: Path, options: argparse.Namespace) -> dict[str, f
 
 
 def _machine(device: str) -> dict[str, str]:
-    packages = ("tensorkeep", "torch", "safetensors", "fastsafetensors", "instanttensor", "numpy", "blake3")
+    packages = ("tensorkeep", "torch", "safetensors", "fastsafetensors", "instanttensor", "jax", "numpy", "blake3")
     versions = []
     for name in packages:
         with suppress(PackageNotFoundError):

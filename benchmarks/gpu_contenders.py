@@ -113,6 +113,35 @@ def _load_numbers_of_the_cpu(path: Path, device: str) -> Any:
     return {name: numbers.pop(name).to(device) for name in list(numbers)}
 
 
+def _load_to_jax(path: Path, device: str) -> Any:
+    jax = _jax()
+    place = device.replace("cuda", "gpu")
+    return jax.block_until_ready(tensorkeep.load(path, framework="jax", device=place))
+
+
+def _load_to_jax_by_dlpack(path: Path, device: str) -> Any:
+    jax = _jax()
+    tensors = _load(path, device)
+    return jax.block_until_ready([jax.dlpack.from_dlpack(tensor) for tensor in tensors.values()])
+
+
+def _jax() -> Any:
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # or it leaves no memory for torch
+    import jax
+
+    return jax
+
+
+def _load_to_cupy(path: Path, device: str) -> Any:
+    return tensorkeep.load(path, framework="cupy", device=device)
+
+
+def _load_to_cupy_by_dlpack(path: Path, device: str) -> Any:
+    import cupy
+
+    return [cupy.from_dlpack(tensor) for tensor in _load(path, device).values()]
+
+
 def _columns(path: Path, device: str) -> Any:
     with tensorkeep.open(path, framework="torch", device=device) as opened:
         return [lazy[:, : lazy.shape[1] // 4] for lazy in opened.values()]
@@ -221,6 +250,10 @@ CONTENDERS: Final[dict[str, Callable[[Path, str], Any]]] = {
     "torch.load": _load_pickle_with_torch,
     "tensorkeep, numbers": _load_numbers,
     "tensorkeep, numbers of the CPU": _load_numbers_of_the_cpu,
+    "tensorkeep, JAX": _load_to_jax,
+    "tensorkeep, JAX by DLPack": _load_to_jax_by_dlpack,
+    "tensorkeep, CuPy": _load_to_cupy,
+    "tensorkeep, CuPy by DLPack": _load_to_cupy_by_dlpack,
     "tensorkeep, columns": _columns,
     "safetensors, columns": _columns_with_safetensors,
     "limit: pinned copies": _pinned_copies,

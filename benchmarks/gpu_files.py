@@ -16,7 +16,7 @@ _GROUP: Final = 128
 
 
 def make(path: Path, nbytes: int, n_small: int) -> None:
-    """Write a file of `n_small` tensors, or of `nbytes` bytes of bf16."""
+    """Write a file of `n_small` tensors, or of `nbytes` bytes of bf16 or f16."""
     match path.name.removeprefix("warm."):
         case "small.safetensors":
             small = {f"layers.{n}.scale": torch.randn(_SMALL_NBYTES // 2).bfloat16() for n in range(n_small)}
@@ -24,7 +24,8 @@ def make(path: Path, nbytes: int, n_small: int) -> None:
         case "awq.safetensors":
             tensorkeep.torch.save_file(_in_four_bits(nbytes), path)
         case _:
-            one = torch.randn(max(1, nbytes // _N_LARGE // (2 * _N_COLUMNS)), _N_COLUMNS).bfloat16()
+            dtype = torch.float16 if "half" in path.name else torch.bfloat16
+            one = torch.randn(max(1, nbytes // _N_LARGE // (2 * _N_COLUMNS)), _N_COLUMNS).to(dtype)
             large = {f"layers.{n}.weight": one.clone() for n in range(_N_LARGE)}
             (torch.save if path.suffix == ".pt" else tensorkeep.save)(large, path)
 

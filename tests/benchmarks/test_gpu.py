@@ -19,7 +19,10 @@ from tests.support import ROOT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks read Linux's page cache and /proc")
 
-MAY_BE_MISSING = {"safetensors 0.9, prefetch", "fastsafetensors", "InstantTensor", "Run:ai"}
+MAY_BE_MISSING = {
+    *("safetensors 0.9, prefetch", "fastsafetensors", "InstantTensor", "Run:ai"),
+    *("tensorkeep, CuPy", "tensorkeep, CuPy by DLPack"),
+}
 
 
 @pytest.fixture
