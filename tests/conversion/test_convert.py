@@ -18,7 +18,7 @@ import safetensors.torch
 import torch
 
 import tensorkeep
-from tensorkeep.conversion._convert import convert
+from tensorkeep.conversion import convert
 from tensorkeep.errors import (
     DtypeError,
     IntegrityError,
@@ -459,7 +459,7 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
 CHILD = """
 import os, signal, sys
 from pathlib import Path
-from tensorkeep.conversion._convert import convert
+from tensorkeep.conversion import convert
 
 source, destination, share = sys.argv[1:]
 

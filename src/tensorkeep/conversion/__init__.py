@@ -5,10 +5,13 @@
 - `_sources`: the checkpoints to convert.
 - `_target`: the destination, a directory or one file.
 - `_checks`: the checks of sources and of what was written.
-- `_convert`: `convert`, and `Conversion`, which it returns.
+- `_content`: what is written.
+- `_result`: `Conversion`, which `convert` returns.
+- `_convert`: `convert`.
 """
 
-from tensorkeep.conversion._convert import Conversion, convert
+from tensorkeep.conversion._convert import convert
+from tensorkeep.conversion._result import Conversion
 from tensorkeep.conversion._sources import Sources
 
 __all__ = [

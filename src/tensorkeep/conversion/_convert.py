@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,29 +20,19 @@ from tensorkeep.checkpoint import (
     loss_guard,
     provenance_of,
     refuse_replaced,
-    transform,
     write_checkpoint,
 )
-from tensorkeep.collector import PausedCollector
 from tensorkeep.conversion._checks import SourceChecks
+from tensorkeep.conversion._content import content_of
+from tensorkeep.conversion._result import Conversion
 from tensorkeep.conversion._sources import Sources
 from tensorkeep.conversion._target import DEFAULT_BASE, DEFAULT_SHARD_SIZE, target_of
-from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME
 from tensorkeep.encryption import Encryption, KeyLike, Keys
-from tensorkeep.errors import DtypeError, UnsupportedError
+from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, PickleLimits
-from tensorkeep.formats.safetensors import (
-    ALIGNMENT_NBYTES,
-    SEAL_KEY,
-    Alias,
-    Arrangement,
-    State,
-    emit_state,
-    parse_state,
-)
+from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES, Arrangement
 from tensorkeep.kinds.origins import Origin, SourceToOpen, origins_of
-from tensorkeep.tensors import LazyTensors, Prepared, Renaming, Selector, TensorView, prepare
-from tensorkeep.texts import listed
+from tensorkeep.tensors import Renaming, Selector
 from tensorkeep.transport import join, split
 
 _Path = str | os.PathLike[str]
@@ -51,52 +41,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from tensorkeep.trust import Trust
-
-_RESERVED: Final = ("format", "__metadata__", SEAL_KEY)
-"""Metadata keys that are not names of tensors."""
-
-
-class Conversion(msgspec.Struct, frozen=True):
-    """The result of `convert`: what was written, and what was left out.
-
-    Attributes:
-        path: The directory or file that was written.
-        sources: The checkpoints that were converted.
-        index: Name of the index, or None if there is none.
-        files: Names of the safetensors files.
-        n_tensors: Number of tensors in them.
-        nbytes: Size of these tensors, in bytes.
-        ties: Name to the name under which its tensor is stored: the same tensor or, with `share_views`, one that it
-            is a view of. The files' metadata list them in the form of `safetensors.torch.save_model`.
-        overlapped: Groups of names of tensors that overlapped in memory and are now stored separately.
-        composites: Name to kind for sparse, quantized and nested tensors. Their parts are stored as tensors named
-            `name.part`.
-        left_out: Dotted name to the class or function of each object that is not known to be data. It also lists
-            dict keys that became text (`"a key"`), tensors that were attributes of other tensors or members of sets,
-            and arrays of strings, which no tensor can hold.
-        has_tree: Whether `tensorkeep.load` returns the nested value that was saved. Otherwise it returns tensors by
-            name, because only some were selected or there were several sources.
-        n_values: Number of plain values, such as numbers and text, in the nested value.
-        is_checked: Whether each tensor was read back and compared with its source.
-        n_summed: Number of checksums in the source that its bytes were compared with.
-        n_metadata: Number of entries of metadata in the new files, beside `format` and what tensorkeep adds.
-    """
-
-    path: str
-    sources: tuple[str, ...]
-    index: str | None
-    files: tuple[str, ...]
-    n_tensors: int
-    nbytes: int
-    ties: dict[str, str] = {}
-    overlapped: tuple[tuple[str, ...], ...] = ()
-    composites: dict[str, str] = {}
-    left_out: dict[str, str] = {}
-    has_tree: bool = False
-    n_values: int = 0
-    is_checked: bool = False
-    n_summed: int = 0
-    n_metadata: int = 0
 
 
 def convert(
@@ -253,27 +197,18 @@ def convert(
         refuse_loss = loss_guard(
             target.directory, target.stem, sources.opened, takes_all=rewrite.takes_all, overwrite=overwrite
         )
-        with PausedCollector():
-            wanted = sources.wanted(rewrite)
-            refuse_loss()
-            new = transform(wanted, rewrite)
-            _refuse_dtypes(new)
-            texts = new.metadata if metadata is None and new.has_metadata else metadata
-            ties = sources.ties(wanted, new, {*_RESERVED, *(texts or {})})
-            if not share_views:
-                sources.refuse_expanded({
-                    old for old, name in zip(wanted, new, strict=True) if name not in ties.aliases
-                })
-            prepared = _prepare(new, ties.aliases, share_views=share_views)
-        nbytes = sum(host.nbytes for host in prepared.to_write.values())
-        checks = SourceChecks(sources, wanted, new, nbytes, progress, is_wanted=check, executor=executor)
+        content = content_of(sources, rewrite, metadata, share_views=share_views)
+        refuse_loss()
+        checks = SourceChecks(
+            sources, content.wanted, content.new, content.nbytes, progress, is_wanted=check, executor=executor
+        )
         checks.check_digests()
         wait_for_sums = files.enter_context(checks.summing())
         written: list[str] = []
         origins: dict[str, Origin] = {}
         if executor is not None and dequantize is None and not (drop_unknown or dtypes) and limits == DEFAULT_LIMITS:
             by_path = [(SourceToOpen.of(each, path, variant, engine), each) for path, each in sources.by_path]
-            origins = origins_of(new, wanted, by_path, seed)
+            origins = origins_of(content.new, content.wanted, by_path, seed)
 
         def finish(staged: Mapping[str, str]) -> None:
             written.extend([split(path)[1] for path in staged.values()] or [target.single])
@@ -287,7 +222,7 @@ def convert(
             max_shard_nbytes=target.max_shard_nbytes,
             base_name=target.base,
             variant=target.variant,
-            metadata=texts,
+            metadata=content.texts,
             sha256=sha256,
             align=arrangement.align,
             order=arrangement.order,
@@ -301,7 +236,7 @@ def convert(
         if provenance:
             describe = provenance_of("convert", sources.opened, rewrite, options, target.directory)
             options = msgspec.structs.replace(options, describe=describe)
-        write_checkpoint(prepared, target.directory, options)
+        write_checkpoint(content.prepared, target.directory, options)
         if not checks.is_read_back:  # a single file in a bucket appears at once
             checks.read_back([join(target.directory, target.single)])
     return Conversion(
@@ -309,41 +244,15 @@ def convert(
         sources=tuple(paths),
         index=target.index if sha256 or written != [target.single] else None,
         files=tuple(written),
-        n_tensors=len(prepared.to_write),
-        nbytes=nbytes,
-        ties={name: alias.of for name, alias in prepared.aliases.items()},
-        overlapped=() if share_views else ties.overlapped,
+        n_tensors=len(content.prepared.to_write),
+        nbytes=content.nbytes,
+        ties={name: alias.of for name, alias in content.prepared.aliases.items()},
+        overlapped=() if share_views else content.ties.overlapped,
         composites=sources.composites,
         left_out=sources.left_out,
-        has_tree=new.state is not None,
+        has_tree=content.new.state is not None,
         n_values=sources.n_values,
         is_checked=check,
         n_summed=checks.n_summed,
-        n_metadata=len((texts or {}).keys() - set(_RESERVED)),
+        n_metadata=content.n_metadata,
     )
-
-
-def _prepare(tensors: LazyTensors, same: Mapping[str, str], *, share_views: bool) -> Prepared:
-    """Prepare tensors to be written; `same` maps each name that is not stored to the stored name of its tensor."""
-    metadata = tensors.metadata if tensors.has_metadata else None
-    stored = {name: lazy for name, lazy in tensors.items() if name not in same}
-    view = TensorView(stored, path=tensors.path, metadata=metadata, state=tensors.state)
-    prepared = prepare(view, ties="share" if share_views else "copy")
-    if not same:
-        return prepared
-    aliases = prepared.aliases | {name: prepared.aliases.get(other, Alias(other)) for name, other in same.items()}
-    state = State() if prepared.state is None else parse_state(prepared.state)
-    text = emit_state(msgspec.structs.replace(state, aliases=aliases))
-    return msgspec.structs.replace(prepared, state=text, aliases=aliases)
-
-
-def _refuse_dtypes(tensors: LazyTensors) -> None:
-    names = [name for name, lazy in tensors.items() if lazy.dtype in ALL_BY_NAME and lazy.dtype not in BY_NAME]
-    if names:
-        raise DtypeError(
-            "a safetensors file cannot hold the dtype of some tensors",
-            path=tensors.path,
-            tensor=names[0],
-            found=listed(f"`{name}` {tensors[name].dtype}" for name in names),
-            hint="Leave them out with drop= (--drop), or save their real and imaginary parts instead",
-        )
