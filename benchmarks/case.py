@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         peers: Other ways; the target refers to the first.
         limits: The machine's limits; the report's first table shows the first.
         target: How much better than the first peer it must be, or None.
+        other_targets: The same for other peers, by name.
         max_extra_nbytes: Maximum resident bytes at the peak, beyond those before; None for no maximum.
         before: Called before each contender of each round, with the clock stopped.
         after: The same, afterwards.
@@ -85,6 +86,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     peers: tuple[Contender, ...]
     limits: tuple[Contender, ...] = ()
     target: AtLeast | AtMostOver | None = None
+    other_targets: Mapping[str, AtLeast] = {}
     max_extra_nbytes: int | None = None
     before: Callable[[Any], None] = _nothing
     after: Callable[[Any], None] = _nothing

@@ -28,6 +28,8 @@ class ForeignFormat(msgspec.Struct, frozen=True):
         load: Loads all tensors as arrays.
         rows: Reads the first rows of a tensor.
         ztensor_reads: Which files ztensor reads: those of many tensors, and large ones.
+        loops: What the own library does in Python, or with a copy of each tensor: `"list"`, `"load-many"`,
+            `"load-large"`. There, tensorkeep must be twice as fast.
     """
 
     name: str
@@ -38,6 +40,7 @@ class ForeignFormat(msgspec.Struct, frozen=True):
     load: Callable[[Path], Any]
     rows: Callable[[Path, str, int], Any]
     ztensor_reads: frozenset[str] = frozenset()
+    loops: frozenset[str] = frozenset()
 
 
 def arrays(n_tensors: int, shape: tuple[int, ...]) -> Iterator[tuple[str, Array]]:
@@ -257,6 +260,7 @@ FORMATS = (
         lambda path: {tensor.name: tensor.data for tensor in _gguf(path).tensors},
         lambda path, name, n_rows: next(t.data for t in _gguf(path).tensors if t.name == name)[:n_rows].copy(),
         frozenset({"many", "large"}),
+        frozenset({"list", "load-many"}),
     ),
     ForeignFormat(
         "npz",
@@ -267,6 +271,7 @@ FORMATS = (
         _load_npz,
         lambda path, name, n_rows: np.load(path)[name][:n_rows],
         frozenset({"many", "large"}),
+        frozenset({"list", "load-many", "load-large"}),
     ),
     ForeignFormat("hdf5", ".h5", "h5py", _write_h5, _listed_h5, _load_h5, _rows_of_h5, frozenset({"large"})),
     ForeignFormat(

@@ -35,6 +35,9 @@ _HEADINGS = {
     "ranks": "Planning for many ranks",
     "startup": "Startup",
 }
+_MAX_TITLES = 3
+"""Titles of cases with one remark that are all written."""
+
 _INTRODUCTION = """\
 # Benchmarks
 
@@ -87,8 +90,10 @@ def case_line(result: CaseResult) -> str:
 def _machines(results: list[CaseResult]) -> str:
     """Describe all machines; usually there is one."""
     machines = [(result.machine.hardware, result.machine.system, result.machine.software) for result in results]
-    described = [f"Measured on {'; '.join(machine)}." for machine in dict.fromkeys(machines)]
-    return "\n\n".join([*described, "Ratios are more reproducible than times.\n"])
+    described = ["; ".join(machine) for machine in dict.fromkeys(machines)]
+    first = f"Measured on {described[0]}." if described else ""
+    others = [f"Some sections were measured on {each}." for each in described[1:]]
+    return "\n\n".join([first, *others, "Ratios are more reproducible than times.\n"])
 
 
 def _circumstances(results: list[CaseResult]) -> str:
@@ -113,9 +118,24 @@ def _group(heading: str, results: list[CaseResult]) -> str:
         for result in results
     ]
     head = ("Case", "Target", "tensorkeep", "Peer", "Ratio", "Limit", "Memory")
-    remarks = [f"- {result.case.title}: {result.case.remark}" for result in results if result.case.remark]
+    remarks = _remarks(results)
     picture = f"![{heading}: how many times as fast as others](assets/benchmarks/{results[0].case.group}.svg)\n"
     return "\n".join([f"## {heading}\n", _circumstances(results), picture, *_table(head, rows), "", *remarks, ""])
+
+
+def _remarks(results: list[CaseResult]) -> list[str]:
+    """Write each remark once, after the titles of its cases."""
+    titles: dict[str, list[str]] = {}
+    for result in results:
+        if result.case.remark:
+            titles.setdefault(result.case.remark, []).append(result.case.title)
+    return [f"- {_some(same)}: {remark}" for remark, same in titles.items()]
+
+
+def _some(titles: list[str]) -> str:
+    shown = titles if len(titles) <= _MAX_TITLES else titles[:1]
+    more = len(titles) - len(shown)
+    return "; ".join(shown) + (f"; and {more} more such cases" if more else "")
 
 
 def _unmeasured(cases: list[Case]) -> str:
@@ -132,6 +152,8 @@ def _shortfall_lines(result: CaseResult) -> Iterator[str]:
     case = result.case
     if result.verdict in {"missed", "narrowly missed"}:
         yield f"- {case.title}: {_plain(_ratio(result))}; the target is {_target(case)}."
+    for name, ratio, target in result.other_shortfalls:
+        yield f"- {case.title}: {ratio:.2f}x beside {name}; the target is {target:g}x."
     if result.takes_too_much:
         yield f"- {case.title}: {_memory(result)} of memory; the target is {_memory_target(case)}."
 
@@ -175,7 +197,10 @@ def _target(case: Case) -> str:
 
 
 def _targets(case: Case) -> str:
-    return _target(case) if case.max_extra_nbytes is None else f"{_target(case)}, {_memory_target(case)}"
+    peers = {peer.name for peer in case.peers}
+    others = [f"{target.ratio:g}x of {name}" for name, target in case.other_targets.items() if name in peers]
+    memory = [] if case.max_extra_nbytes is None else [_memory_target(case)]
+    return ", ".join([_target(case), *others, *memory])
 
 
 def _memory_target(case: Case) -> str:

@@ -85,6 +85,17 @@ class CaseResult(msgspec.Struct, frozen=True):
         return limit is not None and taken is not None and taken.extra_nbytes > limit
 
     @property
+    def other_shortfalls(self) -> list[tuple[str, float, float]]:
+        """The name, the median ratio and the target of each further peer whose target is not met."""
+        found = []
+        for peer in self.case.peers[1:]:
+            target = self.case.other_targets.get(peer.name)
+            ratio = self.ratio_to(peer).middle
+            if target is not None and ratio < target.ratio:
+                found.append((peer.name, ratio, target.ratio))
+        return found
+
+    @property
     def verdict(self) -> Verdict | None:
         """Whether the median meets the target; narrowly, if the target is between the quartiles."""
         target = self.case.target
