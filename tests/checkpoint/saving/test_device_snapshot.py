@@ -14,6 +14,7 @@ import torch
 
 import tensorkeep
 from tensorkeep.arrays.torch import _device_memory
+from tensorkeep.checkpoint.saving import _snapshot
 from tensorkeep.errors import UnsupportedError
 from tests.support.tensors.late_device import CpuStreams
 
@@ -97,6 +98,29 @@ def test_a_device_without_room_is_copied_to_the_host(tmp_path: Path, monkeypatch
     tensorkeep.save_async(state(), tmp_path / "x.safetensors", snapshot="device").result(60)
 
     assert tensorkeep.load(tmp_path / "x.safetensors")["a"].equal(state()["a"])
+
+
+def test_large_tensors_of_a_device_are_copied_by_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(_device_memory.STREAMS, "cpu", CpuStreams)
+    values = {f"{n}": torch.randn(1500 + n, 1000).T for n in range(3)}  # several buffers of each
+    expected = {name: tensor.clone() for name, tensor in values.items()}
+    threads: set[threading.Thread] = set()
+    fill = _snapshot._Memory.fill
+
+    def noted(self: Any, start: int, buffers: Any) -> None:
+        threads.add(threading.current_thread())
+        fill(self, start, buffers)
+
+    monkeypatch.setattr(_snapshot._Memory, "fill", noted)
+    handle = tensorkeep.save_async(values, tmp_path / "x.safetensors", snapshot="host")
+    for tensor in values.values():
+        tensor.zero_()
+    handle.result(60)
+
+    loaded = tensorkeep.load(tmp_path / "x.safetensors")
+    assert all(loaded[name].equal(tensor) for name, tensor in expected.items())
+    assert threads
+    assert threading.current_thread() not in threads
 
 
 def test_other_places_are_refused(tmp_path: Path) -> None:

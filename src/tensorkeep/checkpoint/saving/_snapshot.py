@@ -212,16 +212,18 @@ def _copied(host: TensorToWrite, memory: _Memory, start: int) -> TensorToWrite:
 
 
 def _copy(to_write: Mapping[str, TensorToWrite], places: Mapping[str, int], memory: _Memory) -> None:
-    """Copy all tensors: small ones and those of devices at once, the others by several threads."""
+    """Copy all tensors: small ones and those of most devices at once, the others by several threads."""
     threads = Workers(min(_MAX_THREADS, os.cpu_count() or 1), "tensorkeep-snapshot")
     waiting: deque[Future[None]] = deque()
     try:
         for name, start in places.items():
             host = to_write[name]
-            if host.nbytes < HASHED_APART_NBYTES or not _is_on_cpu(host):
+            is_streamed = isinstance(host, StreamedTensor) and host.copy_on_device is not None
+            if host.nbytes < HASHED_APART_NBYTES or not (is_streamed or _is_on_cpu(host)):
                 memory.fill(start, _checked(name, host))
                 continue
-            for begin, buffers in _parts(start, host.nbytes, _checked(name, host)):
+            own = _checked(name, host)
+            for begin, buffers in _one_by_one(start, own) if is_streamed else _parts(start, host.nbytes, own):
                 waiting.append(threads.submit(memory.fill, begin, buffers))
                 if len(waiting) > _MAX_WAITING:
                     waiting.popleft().result()
@@ -234,6 +236,13 @@ def _copy(to_write: Mapping[str, TensorToWrite], places: Mapping[str, int], memo
 def _is_on_cpu(host: TensorToWrite) -> bool:
     extent = host.extent()
     return extent is not None and extent.device == "cpu"
+
+
+def _one_by_one(start: int, buffers: Iterator[Buffer]) -> Iterator[tuple[int, Iterable[Buffer]]]:
+    """Give each buffer that a CUDA or XPU device has filled, which is new memory; the device fills the next."""
+    for buffer in buffers:
+        yield start, [buffer]
+        start += memoryview(buffer).nbytes
 
 
 def _parts(start: int, nbytes: int, buffers: Iterator[Buffer]) -> Iterator[tuple[int, Iterable[Buffer]]]:
