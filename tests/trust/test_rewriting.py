@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import tensorkeep
-from tensorkeep.errors import TrustError
+from tensorkeep.errors import TrustError, UnsupportedError
 from tensorkeep.signing import PrivateKey, sign
+from tensorkeep.torch import load_sharded
 from tensorkeep.trust import Policy, Rule
 from tests.support.signing.checkpoints import save_checkpoint
 
@@ -46,3 +48,18 @@ def test_the_policy_of_the_environment_can_be_left_out(tmp_path: Path, monkeypat
         tensorkeep.reshard(source, tmp_path / "new")
     tensorkeep.reshard(source, tmp_path / "new", trust=False)
     assert tensorkeep.load(tmp_path / "new", trust=False)
+
+
+def test_a_sharded_model_takes_only_what_is_signed(tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    tensorkeep.save({"weight": torch.ones(2, 3), "bias": torch.ones(2)}, path)
+    model = torch.nn.Linear(3, 2)
+    policy = Policy((Rule(keys=(KEY.public,)),))
+
+    with pytest.raises(TrustError, match="no trusted signature"):
+        load_sharded(model, path, trust=policy)
+    sign(path, KEY)
+    load_sharded(model, path, trust=policy)
+    assert model.weight.sum() == 6
+    with tensorkeep.open(path) as opened, pytest.raises(UnsupportedError, match="`trust` is for what is not open"):
+        load_sharded(model, opened, trust=policy)

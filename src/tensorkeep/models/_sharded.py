@@ -24,6 +24,7 @@ from tensorkeep.tensors import LazyTensor
 
 if TYPE_CHECKING:
     from tensorkeep.encryption import KeyLike
+    from tensorkeep.trust import Trust
 
 
 def load_sharded(
@@ -37,6 +38,7 @@ def load_sharded(
     add_prefix: str | None = None,
     device: Any = None,
     broadcast: bool = False,
+    trust: Trust | None = None,
     key: KeyLike | Sequence[KeyLike] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> LoadReport:
@@ -65,6 +67,7 @@ def load_sharded(
             if they are plain tensors.
         broadcast: Whether a part that several ranks have is read by one of them and sent to the others. Worth it if
             storage is slower than the network between ranks. All ranks must pass the same value.
+        trust: Whose signatures count; see `tensorkeep.open`. Then only what they signed is loaded.
         key: The key of an encrypted checkpoint; see `tensorkeep.open`.
         progress: Called with the bytes that this rank has loaded so far and its total.
 
@@ -76,18 +79,19 @@ def load_sharded(
         DtypeError: If a tensor cannot be cast to the model's dtype, such as a complex one to a real one.
         EncryptedError: If it is encrypted, and the key is missing or another one.
         UnsupportedError: If a parameter is a pending sum over ranks (placement Partial), or cannot be written to;
-            or `key` is given with what is open already.
+            or `trust` or `key` is given with what is open already.
         RefusedError: If renaming gives two tensors one name.
         TensorNotFoundError: If no name has the prefix, or a name in `key_map` is not in the checkpoint.
         SourceMissingError: If there is no such checkpoint, or a shard is missing.
         FormatError: If a shard index or a header is malformed.
         IntegrityError: If the checkpoint is incomplete or damaged.
+        TrustError: If it is not proven that this is what was signed, or the policy does not allow the format.
         LimitError: If this rank's parts do not fit on a device, or in the budget of `tensorkeep.staging`.
         TypeError: If `target` is a dict of anything but lazy tensors.
         TransportError: If the bytes cannot be read, by this rank or, with `broadcast`, by any; or a rank ends
             meanwhile. The model then has what was read so far.
     """
-    with opened(target, key=key) as tensors:
+    with opened(target, trust=trust, key=key) as tensors:
         named = renamed_tensors(tensors, key_map, strip_prefix, add_prefix)
         storages = list(_storages_of(model))
         match = _matched(storages, named, noted_names(tensors, key_map, strip_prefix, add_prefix))
