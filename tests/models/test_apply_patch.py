@@ -87,6 +87,49 @@ def test_another_model_stays_as_it_is(folder: Path) -> None:
         assert bits_of(model.state_dict()) == before
 
 
+def test_tensors_that_stay_are_compared_too(folder: Path) -> None:
+    model = Model()
+    model.frozen.data[0] += 1
+    before = bits_of(model.state_dict())
+    with pytest.raises(IntegrityError, match=r"although the tensors that change are.*Nothing was changed"):
+        apply_patch(model, folder / "p1")
+    assert bits_of(model.state_dict()) == before
+
+    apply_patch(model, folder / "p1", check="changes")
+    new = tensorkeep.load(folder / "1.safetensors", framework="torch")
+    assert bits_of(model.state_dict()) == bits_of({**new, "frozen": model.frozen.data})
+    with pytest.raises(ValueError, match="check must be one of"):
+        apply_patch(model, folder / "p2", check="nothing")  # type: ignore[arg-type] # that is the test
+
+
+@pytest.mark.parametrize("changes", ["embed.weight", "frozen"])
+@pytest.mark.parametrize("lacks", [["head.weight"], ["norm.num_batches_tracked"]])
+def test_a_checkpoint_may_lack_tied_names_and_counters(tmp_path: Path, lacks: list[str], changes: str) -> None:
+    model = Model()
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items() if name not in lacks}
+    tied = {"embed.weight", "head.weight"}
+    new = {name: tensor + (name == changes or {name, changes} <= tied) for name, tensor in state.items()}
+    new["mask"] = state["mask"]
+    for name, tensors in (("0", state), ("1", new)):
+        tensorkeep.save(tensors, tmp_path / name)
+    patches.make(tmp_path / "0", tmp_path / "1", tmp_path / "p")
+
+    apply_patch(model, tmp_path / "p")
+
+    patched = {name: tensor for name, tensor in model.state_dict().items() if name not in lacks}
+    assert bits_of(patched) == bits_of(new)
+
+
+def test_a_chain_must_lead_from_one_to_the_next_in_all_tensors(folder: Path, tmp_path: Path) -> None:
+    model = Model()
+    state = {**trained(model, 1), "frozen": torch.ones(3)}
+    tensorkeep.save(state, tmp_path / "other")
+    tensorkeep.save({**state, "mask": ~state["mask"]}, tmp_path / "after")
+    patches.make(tmp_path / "other", tmp_path / "after", tmp_path / "p")
+    with pytest.raises(IntegrityError, match="does not follow"):
+        apply_patch(model, folder / "p1", tmp_path / "p")
+
+
 def test_patches_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> None:
     model = Model()
     before = bits_of(model.state_dict())

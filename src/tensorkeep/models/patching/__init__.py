@@ -1,5 +1,7 @@
 """Patches applied to models in memory.
 
+- `_words`: the memory of tensors, in blocks.
+- `_rest`: whether the tensors that patches leave are those of their checkpoint.
 - `_apply_patch`: `apply_patch`.
 """
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any, Final
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 import torch
@@ -18,13 +18,15 @@ from tensorkeep.digests import new_hasher
 from tensorkeep.dtypes import BY_TORCH
 from tensorkeep.encryption import KeyLike
 from tensorkeep.errors import IntegrityError, RefusedError
-from tensorkeep.models._parameters import ParameterStorage, state_of
+from tensorkeep.models._parameters import ModelState, ParameterStorage, state_of
+from tensorkeep.models.patching._rest import refuse_another_rest
+from tensorkeep.models.patching._words import blocks_of, words_of
 from tensorkeep.parallel import parallel_for_each
 from tensorkeep.patches.opening import Checkpoint, Opening
 from tensorkeep.tensors import overlapping
 
-_INTEGERS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Bytes of a word to the dtype in which torch adds words."""
+PatchCheck: TypeAlias = Literal["model", "changes"]
+"""What must be as the patch says: the whole model, or only the tensors that change."""
 
 
 class _Job(msgspec.Struct, frozen=True, eq=False):
@@ -47,40 +49,57 @@ class _Job(msgspec.Struct, frozen=True, eq=False):
         return self.storage.names[0]
 
 
-def apply_patch(model: nn.Module, *patches: Checkpoint, key: KeyLike | Sequence[KeyLike] | None = None) -> None:
+def apply_patch(
+    model: nn.Module,
+    *patches: Checkpoint,
+    check: PatchCheck = "model",
+    key: KeyLike | Sequence[KeyLike] | None = None,
+) -> None:
     """Apply patches to a model in memory, in place and without a second copy; all is checked first.
 
         tensorkeep.torch.apply_patch(model, "110.patch.safetensors")
 
     First, every tensor that changes is compared with the digest that the patch has for it, and so is what it would
-    become. Only if all are right are the differences added, in the memory of the parameters, which stay the same
-    objects, on their device. Do not use the model meanwhile. Patches are read again as they are added and must
-    not change: if one can no longer be read then, some weights are new and some are old.
+    become. The other tensors are compared too, by the one digest that the patch has for the whole checkpoint. Only if
+    all are right are the differences added, in the memory of the parameters, which stay the same objects, on their
+    device. Do not use the model meanwhile. Patches are read again as they are added and must not change: if one can
+    no longer be read then, some weights are new and some are old.
 
     Args:
         model: The model. The names of its state dict are the names in the patches; tied weights change together.
         *patches: Patches in their order, as `tensorkeep.patches.make` writes them: paths, URLs, or open files.
+        check: `"model"` compares the whole model with the checkpoint that the patch is for. `"changes"` compares only
+            the tensors that change: for a model whose state dict has other names besides, or if the rest is known to
+            be right. Comparing the rest reads it once; from another device, it is copied to the CPU in blocks.
         key: The key of encrypted patches; see `tensorkeep.open`.
 
     Raises:
         EncryptedError: If a patch is encrypted, and the key is missing or another one.
-        IntegrityError: If a weight is not the one that the patch is for, or would not become the one it promises.
+        IntegrityError: If the model is not what the patch is for, a weight would not become what it promises, or a
+            patch does not follow the one before it.
         RefusedError: If the patch adds or removes tensors, or names one that the model lacks; or if tensors that
             change share a part of their memory.
         FormatError: If a patch is malformed, or contradicts itself.
         UnsupportedError: If a parameter cannot be written to: sparse, lazy, or a wrapper of others.
+        ValueError: If there is no such check.
         TransportError: If a patch cannot be read.
     """
+    if check not in get_args(PatchCheck):
+        raise ValueError(f"check must be one of {', '.join(map(repr, get_args(PatchCheck)))}, not {check!r}")
     with ExitStack() as stack:
-        jobs = _jobs(model, Opening(stack, key).patches(patches))
+        opened = Opening(stack, key).patches(patches)
+        state = state_of(model)
+        jobs = _jobs(state, opened)
         parallel_for_each(jobs, _in_stream(_check), n_threads=N_THREADS)
+        if opened and check == "model":
+            refuse_another_rest(state, opened, {id(job.storage): job.contents[0] for job in jobs})
         with torch.no_grad():
             parallel_for_each(jobs, _in_stream(_write), n_threads=N_THREADS)
 
 
-def _jobs(model: nn.Module, patches: list[Patch]) -> list[_Job]:
+def _jobs(state: ModelState, patches: list[Patch]) -> list[_Job]:
     """Return what changes, once for all names of a tensor."""
-    storages = {name: storage for storage in state_of(model).storages for name in storage.names}
+    storages = {name: storage for storage in state.storages for name in storage.names}
     found: dict[str, _Job] = {}
     for patch in patches:
         for name, change in patch.description.tensors.items():
@@ -167,8 +186,8 @@ def _in_stream(work: Callable[[_Job], None]) -> Callable[[_Job], None]:
 def _check(job: _Job) -> None:
     """Compare what a tensor is, and what it would become, with the digests of the patches."""
     hashers = [new_hasher() for _ in job.contents]
-    words = _words(job.storage.tensor)
-    for start, stop in _blocks(words):
+    words = words_of(job.storage.tensor)
+    for start, stop in blocks_of(words):
         block = words[start:stop].cpu().numpy().copy().view(f"u{words.element_size()}")
         hashers[0].update(block.data.cast("B"))
         for hasher, delta in zip(hashers[1:], job.deltas, strict=True):
@@ -194,8 +213,8 @@ def _write(job: _Job) -> None:
         if not tensor.is_inference():
             torch.autograd.graph.increment_version(tensor)
     tensor = job.storage.tensor.detach()
-    words = _words(tensor)
-    for start, stop in _blocks(words):
+    words = words_of(tensor)
+    for start, stop in blocks_of(words):
         for delta in job.deltas:
             _add(words[start:stop], delta, start)
     if words.data_ptr() != tensor.data_ptr():
@@ -217,15 +236,3 @@ def _add(words: torch.Tensor, delta: Delta, start: int) -> None:
         words += signed
     else:
         words[torch.from_numpy(block.positions).to(words.device)] += signed
-
-
-def _words(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor as a row of words: a view of its memory if it is contiguous."""
-    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
-    itemsize = plain.element_size() // 2 if plain.is_complex() else plain.element_size()
-    return plain.reshape(-1).view(torch.uint8).view(_INTEGERS[itemsize])
-
-
-def _blocks(words: torch.Tensor) -> Iterator[tuple[int, int]]:
-    n_words = words.numel()
-    return ((start, min(start + BLOCK_LENGTH, n_words)) for start in range(0, n_words, BLOCK_LENGTH))

@@ -37,7 +37,8 @@ class Update(msgspec.Struct, frozen=True):
     """A new step, complete.
 
     Every byte of a patch is checked. Of a checkpoint, which can be large, only the headers are: `apply_to` checks its
-    tensors as it copies them, and so does `tensorkeep.torch.load_into(model, tensorkeep.open(update.path, verify=True))`.
+    tensors as it copies them, and so does `tensorkeep.torch.load_into` from
+    `tensorkeep.open(update.path, verify=True)`.
 
     Attributes:
         step: Its number.
