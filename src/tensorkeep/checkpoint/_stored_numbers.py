@@ -1,4 +1,4 @@
-"""Whether the stored numbers of tensors are their weights: those of quantized tensors need their scales too."""
+"""Whether the stored numbers of tensors are the weights: quantized weights need scales too."""
 
 from __future__ import annotations
 

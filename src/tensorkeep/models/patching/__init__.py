@@ -1,7 +1,7 @@
 """Patches applied to models in memory.
 
 - `_words`: the memory of tensors, in blocks.
-- `_rest`: whether the tensors that patches leave are those of their checkpoint.
+- `_rest`: whether a model is the checkpoint that patches are for, also in the tensors that they leave.
 - `_apply_patch`: `apply_patch`.
 """
 

@@ -1,4 +1,4 @@
-"""Whether the tensors of a model that patches leave are those of the checkpoint that they are for."""
+"""Whether a model is the checkpoint that patches are for, also in the tensors that they leave."""
 
 from __future__ import annotations
 
