@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 import jax
@@ -12,8 +11,8 @@ import jax
 from tensorkeep.checkpoint import SaveHandle, SaveOptions, save_checkpoint
 from tensorkeep.checkpoint import save_async as save_state_async
 from tensorkeep.encryption import Encryption, KeyLike
-from tensorkeep.jax.meshes import ALIGNMENT_NBYTES, TIMEOUT_S, save_together, save_together_async, spans_processes
-from tensorkeep.jax.trees import capture
+from tensorkeep.jax.meshes import ALIGNMENT_NBYTES, TIMEOUT_S, TogetherSave, meet, spans_processes, target_directory
+from tensorkeep.jax.trees import capture, leaves_of
 from tensorkeep.layout import parse_size
 from tensorkeep.tensors import Ties, check_target, prepare
 from tensorkeep.tensors import save as save_file
@@ -77,14 +76,17 @@ def save(
         TransportError: If it cannot be written, or another process that takes part gives no sign of life; what was
             there before is then as it was.
     """
+    if _spans_processes(tree):
+        with meet(timeout_s) as meeting:
+            options = _options(
+                max_shard_size, metadata=metadata, durable=durable, align=align, order=order, encrypt=encrypt
+            )
+            together = TogetherSave(meeting, prepare(capture(tree), ties=ties), target_directory(path), options)
+        together.run()
+        return
     state = capture(tree)
     target = check_target(path)
-    if _spans_processes(state):
-        options = _options(
-            max_shard_size, metadata=metadata, durable=durable, align=align, order=order, encrypt=encrypt
-        )
-        save_together(partial(prepare, state, ties=ties), path, options, timeout_s=timeout_s)
-    elif target.endswith(".safetensors") and not os.path.isdir(target):
+    if target.endswith(".safetensors") and not os.path.isdir(target):
         save_file(
             state,
             path,
@@ -154,14 +156,15 @@ def save_async(
         LimitError: If the tree is nested too deeply.
         BaseException: The error of an earlier save to that directory.
     """
-    state = capture(tree)
-    if _spans_processes(state):
-        options = _options(_SHARD_SIZE, metadata=metadata, durable=durable, align=align, order=order, encrypt=encrypt)
-        return save_together_async(
-            partial(prepare, state, ties=ties), path, options, max_waiting=max_waiting, timeout_s=timeout_s
-        )
+    if _spans_processes(tree):
+        with meet(timeout_s) as meeting:
+            options = _options(
+                _SHARD_SIZE, metadata=metadata, durable=durable, align=align, order=order, encrypt=encrypt
+            )
+            together = TogetherSave(meeting, prepare(capture(tree), ties=ties), target_directory(path), options)
+            return together.in_background(max_waiting=max_waiting)
     return save_state_async(
-        state,
+        capture(tree),
         path,
         max_waiting=max_waiting,
         metadata=metadata,
@@ -174,10 +177,19 @@ def save_async(
     )
 
 
-def _options(max_shard_size: int | str, encrypt: KeyLike | Encryption | None, **options: Any) -> SaveOptions:
-    encryption = Encryption.of(encrypt)
-    return SaveOptions(max_shard_nbytes=parse_size(max_shard_size), encryption=encryption, **options)
+def _options(
+    max_shard_size: int | str,
+    metadata: Mapping[str, str] | None,
+    encrypt: KeyLike | Encryption | None,
+    **options: Any,
+) -> SaveOptions:
+    return SaveOptions(
+        max_shard_nbytes=parse_size(max_shard_size),
+        metadata=None if metadata is None else dict(metadata),
+        encryption=Encryption.of(encrypt),
+        **options,
+    )
 
 
-def _spans_processes(state: Any) -> bool:
-    return any(map(spans_processes, jax.tree.leaves(state)))
+def _spans_processes(tree: Any) -> bool:
+    return jax.process_count() > 1 and any(map(spans_processes, leaves_of(tree)))

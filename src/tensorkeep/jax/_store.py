@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, ClassVar, Literal, cast
 
 import jax
+import msgspec
 
 from tensorkeep import store
 from tensorkeep.checkpoint import SaveHandle, SaveOptions
 from tensorkeep.jax._load import read_tree
-from tensorkeep.jax.meshes import ALIGNMENT_NBYTES, TIMEOUT_S, TogetherSave, decide_together
+from tensorkeep.jax.meshes import ALIGNMENT_NBYTES, TIMEOUT_S, Meeting, TogetherSave, Write, meet
 from tensorkeep.jax.trees import capture
 from tensorkeep.kinds import OpenOptions
 from tensorkeep.kinds.safetensors import SavedDirectory
 from tensorkeep.parallel import Progress
 from tensorkeep.store import StepRecord, read_record
 from tensorkeep.tensors import Prepared, Ties, prepare
+
+
+class StepContents(msgspec.Struct, frozen=True):
+    """What a step holds.
+
+    Attributes:
+        state: Plain nested data.
+        metrics: Metric name to value.
+        metadata: Text by key.
+    """
+
+    state: Any
+    metrics: Mapping[str, Any] | None
+    metadata: Mapping[str, str] | None
 
 
 class CheckpointStore(store.CheckpointStore):
@@ -77,13 +91,17 @@ class CheckpointStore(store.CheckpointStore):
             TransportError: If the store cannot be written, or a process gives no sign of life. All steps are then as
                 they were.
         """
-        state = capture(state)
         if jax.process_count() == 1:
-            return super().save(step, state, metrics, metadata=metadata, ties=ties, sha256=sha256, progress=progress)
-        record, path = self._record(step, metrics), self.path_of(step)
-        save = TogetherSave(partial(prepare, state, ties=ties), timeout_s=timeout_s)
-        save.run(self._coordinator(save, record, metadata, sha256=sha256), self._options(), path)
-        return path
+            given = self._contents(state, metrics, metadata)
+            return super().save(
+                step, given.state, given.metrics, metadata=given.metadata, ties=ties, sha256=sha256, progress=progress
+            )
+        with meet(timeout_s) as meeting:
+            given = self._contents(state, metrics, metadata)
+            record = self._record(step, given.metrics)
+            together = self._together(meeting, given, record, ties, sha256=sha256)
+        together.run()
+        return self.path_of(step)
 
     def save_async(
         self,
@@ -123,28 +141,23 @@ class CheckpointStore(store.CheckpointStore):
             BaseException: What an earlier save to this store raised. Errors while this step is written are raised by
                 the handle.
         """
-        state = capture(state)
         if jax.process_count() == 1:
+            given = self._contents(state, metrics, metadata)
             return super().save_async(
                 step,
-                state,
-                metrics,
-                metadata=metadata,
+                given.state,
+                given.metrics,
+                metadata=given.metadata,
                 ties=ties,
                 sha256=sha256,
                 progress=progress,
                 max_waiting=max_waiting,
             )
-        record = self._record(step, metrics)
-        metadata = None if metadata is None else dict(metadata)
-        save = TogetherSave(partial(prepare, state, ties=ties), timeout_s=timeout_s)
-        return save.in_background(
-            self._coordinator(save, record, metadata, sha256=sha256),
-            self._options(),
-            path=self.path_of(step),
-            place=self._place.key,
-            max_waiting=max_waiting,
-        )
+        with meet(timeout_s) as meeting:
+            given = self._contents(state, metrics, metadata)
+            record = self._record(step, given.metrics)
+            together = self._together(meeting, given, record, ties, sha256=sha256)
+            return together.in_background(place=self._place.key, max_waiting=max_waiting)
 
     def restore(
         self,
@@ -201,24 +214,35 @@ class CheckpointStore(store.CheckpointStore):
 
             return self._loader.load(step, opening, _number_of, checks=verify, progress=report)
 
-        chosen = decide_together(choose, timeout_s=timeout_s)
+        with meet(timeout_s) as meeting:
+            call = {"function": "restore", "store": str(self.root), "step": f"{step!r:.100}"}
+            chosen = meeting.decide(call, choose)
         return self._loader.load(chosen, opening, read, checks=False)
 
-    def _coordinator(
-        self, save: TogetherSave, record: StepRecord, metadata: Mapping[str, str] | None, *, sha256: bool
-    ) -> Callable[[Prepared], None]:
-        """Return what the first process does beside its share: it looks after the store."""
-        return lambda prepared: self._writer.write(
-            prepared, record, {"metadata": metadata, "sha256": sha256}, save.write
-        )
+    def _contents(
+        self, state: Any, metrics: Mapping[str, Any] | None, metadata: Mapping[str, str] | None
+    ) -> StepContents:
+        """Return what a step holds, of what `save` was given."""
+        return StepContents(capture(state), metrics, metadata)
 
-    def _options(self) -> SaveOptions:
-        """Return the options that every process needs; the first one's writer makes its own."""
-        return SaveOptions(
+    def _together(
+        self, meeting: Meeting, given: StepContents, record: StepRecord, ties: Ties, *, sha256: bool
+    ) -> TogetherSave:
+        """Return the save of a step; the first process looks after the store beside its share."""
+        metadata = None if given.metadata is None else dict(given.metadata)
+        options = SaveOptions(
             max_shard_nbytes=self._writer.max_shard_nbytes,
+            metadata=metadata,
+            sha256=sha256,
             durable=self._writer.durable,
             encryption=self._writer.encryption,
         )
+        of_step = {"metadata": metadata, "sha256": sha256}
+
+        def coordinate(prepared: Prepared, write: Write) -> None:
+            self._writer.write(prepared, record, of_step, write)
+
+        return TogetherSave(meeting, prepare(given.state, ties=ties), self.path_of(record.step), options, coordinate)
 
 
 def _number_of(opened: SavedDirectory) -> int:

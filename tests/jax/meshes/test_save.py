@@ -138,6 +138,57 @@ def test_what_one_process_cannot_save_all_refuse(two: JaxProcesses, tmp_path: Pa
     assert mesh_saves.number_in(tmp_path / "ck") == 1
 
 
+@pytest.mark.parametrize("how", ["metrics", "tree", "timeout"])
+def test_steps_are_never_mixed_when_a_save_fails_in_one_process(two: JaxProcesses, tmp_path: Path, how: str) -> None:
+    (_, first), (begun, second) = two.run(mesh_saves.fail_once_in_one_process, tmp_path / "run", how)
+
+    assert begun[0].startswith(("StateError: ", "UnsupportedError: "))
+    assert "rank 1: " in first[0]
+    assert begun[1:] == first[1:] == second == ["None", "None"]
+    store = tensorkeep.CheckpointStore(tmp_path / "run")
+    assert store.steps() == [2, 3]
+    for step in (2, 3):
+        assert store.load(step, framework="numpy")["rows"].tolist() == [step] * 16
+
+
+@pytest.mark.parametrize("how", ["key", "tree", "size"])
+def test_the_others_are_told_of_a_call_that_fails_at_once(two: JaxProcesses, tmp_path: Path, how: str) -> None:
+    start = time.monotonic()
+    first, second = two.run(mesh_saves.fail_and_save, tmp_path / "ck", str(tmp_path / "key"), how)
+
+    assert "rank 1: " in first[0]
+    assert not second[0].startswith(("None", "TransportError: no sign"))
+    assert first[1] == second[1] == "None"
+    assert os.listdir(tmp_path) == ["ck-2"]
+    assert tensorkeep.load(tmp_path / "ck-2", framework="numpy")["rows"].tolist() == [2] * 16
+    assert time.monotonic() - start < 25
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        *(
+            (name, f"the {name} differs between processes")
+            for name in ("path", "metadata", "max_shard_size", "align")
+        ),
+        *((name, f"the {name} differs between processes") for name in ("durable", "order", "function")),
+        ("step", "the path differs between processes"),
+        ("counter", "different values of `counter`"),
+    ],
+)
+def test_processes_that_make_different_calls_are_refused(
+    two: JaxProcesses, tmp_path: Path, what: str, said: str
+) -> None:
+    for answer in two.run(mesh_saves.differ_in, tmp_path / "run", what):
+        assert answer.startswith("StateError: ")
+        assert said in answer
+    assert [path for path in tmp_path.rglob("*") if path.suffix == ".safetensors"] == []
+
+
+def test_replicated_floats_may_differ_in_their_last_bits(two: JaxProcesses, tmp_path: Path) -> None:
+    assert two.run(mesh_saves.save_unequal_floats, tmp_path / "ck") == ["None"] * 2
+
+
 def test_a_server_sends_each_process_its_shards(two: JaxProcesses, tmp_path: Path) -> None:
     two.run(mesh_saves.save_large, tmp_path / "ck", (2, 2), 12 * 2**20)
     files = {f"ck/{path.name}": path.read_bytes() for path in (tmp_path / "ck").iterdir()}

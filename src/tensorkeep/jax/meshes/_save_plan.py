@@ -21,6 +21,9 @@ from tensorkeep.tensors import Prepared, Region
 _SUM_NBYTES = 8
 """Bytes of a digest that are compared."""
 
+_COMPARED_NBYTES = 1024
+"""Bytes of an array over several processes up to which its content may be compared."""
+
 
 class SharedPlan(msgspec.Struct, frozen=True):
     """A state that all processes save together.
@@ -30,7 +33,7 @@ class SharedPlan(msgspec.Struct, frozen=True):
         ranked: The arrays over several processes, and which process writes which part of them.
         parts: What this process writes of them.
         sums: Digests of the structure and of each tensor's description, and of the content of tensors that every
-            process has for itself; equal in all processes.
+            process has for itself, or whole; equal in all processes.
     """
 
     prepared: Prepared
@@ -143,10 +146,22 @@ def _sums(prepared: Prepared, shared: dict[str, PlannedTensor]) -> Sums:
     for name, described in prepared.to_write.items():
         hasher = new_hasher()
         hasher.update(msgspec.json.encode((described.dtype.name, described.shape)))
+        content: TensorToWrite | None = described
         if name in shared:
             hasher.update(msgspec.json.encode(shared[name].parts))
-        else:
-            for buffer in described.buffers():
-                hasher.update(memoryview(buffer).cast("B"))
+            content = _everywhere(prepared.tensors[name], described, name)
+        for buffer in () if content is None else content.buffers():
+            hasher.update(memoryview(buffer).cast("B"))
         sums.append(hasher.digest()[:_SUM_NBYTES])
     return Sums(structure.digest()[:_SUM_NBYTES], sums)
+
+
+def _everywhere(array: Any, described: TensorToWrite, name: str) -> TensorToWrite | None:
+    """Return what a small array of whole numbers holds, such as a step or a random key, if every process has it all.
+
+    It is compared, so that arrays of two steps are not taken for one state. Floats may differ in their last bits.
+    """
+    is_whole_numbers = described.dtype.numpy.startswith(("int", "uint", "bool"))
+    if not (array.is_fully_replicated and is_whole_numbers and described.nbytes <= _COMPARED_NBYTES):
+        return None
+    return tensor_to_write(array.addressable_data(0), name)

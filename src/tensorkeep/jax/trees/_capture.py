@@ -21,9 +21,9 @@ def capture(tree: Any) -> Any:
 
     Lists, tuples and dicts stay what they are. Everything else that jax knows as a pytree becomes a dict of its
     fields: dataclasses, named tuples such as optax's states, flax's `TrainState`, `FrozenDict` and `nnx.State`. So
-        tensors get obvious names, such as `params.Dense_0.kernel`. Static fields, such as `apply_fn`, are not data:
-        `restore` takes them from its template. Modules, optimizers and `Rngs` of nnx become their `nnx.state`, and a
-        variable becomes its value.
+    tensors get obvious names, such as `params.Dense_0.kernel`. Static fields, such as `apply_fn`, are not data:
+    `restore` takes them from its template. Modules, optimizers and `Rngs` of nnx become their `nnx.state`, and a
+    variable becomes its value.
 
     Leaves stay as they are: JAX arrays on any device and with any sharding, random keys (`jax.random.key`), NumPy
     arrays and numbers, Python numbers, text, None.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from jax.sharding import PartitionSpec as P
 import tensorkeep
 import tensorkeep.jax
 from tensorkeep.checkpoint import SaveOptions
-from tensorkeep.jax.meshes import load_shards, save_together, save_together_async
+from tensorkeep.jax.meshes import TogetherSave, load_shards, meet, target_directory
 from tensorkeep.tensors import prepare
 
 WHOLE: dict[str, np.ndarray[Any, Any]] = {
@@ -71,9 +72,15 @@ def options(**given: Any) -> SaveOptions:
     return SaveOptions(**{"max_shard_nbytes": 5 * 10**9, "durable": False, **given})
 
 
+def save_together(state: Any, path: Any, options: SaveOptions) -> None:
+    with meet() as meeting:
+        together = TogetherSave(meeting, prepare(state), target_directory(path), options)
+    together.run()
+
+
 def save_state(path: Any, shape: tuple[int, int], number: int = 0, max_shard_nbytes: int = 5 * 10**9) -> None:
     state = state_on(mesh_of(*shape), number)
-    save_together(partial(prepare, state), path, options(max_shard_nbytes=max_shard_nbytes))
+    save_together(state, path, options(max_shard_nbytes=max_shard_nbytes))
 
 
 def save_alone(path: Any, shape: tuple[int, int], number: int) -> None:
@@ -122,7 +129,7 @@ def save_large(path: Any, shape: tuple[int, int], nbytes: int) -> None:
         "columns": spread(whole, mesh, P(None, ("x", "y"))),
         "replicated": spread(whole, mesh, P()),
     }
-    save_together(partial(prepare, arrays), path, options(max_shard_nbytes=nbytes // 4))
+    save_together(arrays, path, options(max_shard_nbytes=nbytes // 4))
 
 
 def bytes_read_by_load(path: Any, shape: tuple[int, int]) -> tuple[int, int]:
@@ -160,11 +167,11 @@ def save_in_background_twice(path: Any, shape: tuple[int, int]) -> str:
     """Save two states without waiting; the arrays of the first are donated at once."""
     mesh = mesh_of(*shape)
     arrays = arrays_on(mesh, 1)
-    first = save_together_async(partial(prepare, {"params": arrays, "step": 1}), path, options())
+    first = tensorkeep.jax.save_async({"params": arrays, "step": 1}, path, durable=False)
     changed = jax.jit(lambda tree: jax.tree.map(lambda a: a * 0, tree), donate_argnums=0)(arrays)
     jax.block_until_ready(changed)
     state = {"params": arrays_on(mesh, 2), "step": 2}
-    second = save_together_async(partial(prepare, state), f"{path}-2", options())
+    second = tensorkeep.jax.save_async(state, f"{path}-2", durable=False)
     first.result(60)
     second.result(60)
     return "saved"
@@ -183,7 +190,7 @@ def save_differing(path: Any, shape: tuple[int, int], what: str) -> str:
         if what == "alone":
             tensorkeep.save_checkpoint(state, f"{path}-{jax.process_index()}")
         else:
-            save_together(partial(prepare, state), path, options())
+            save_together(state, path, options())
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return "saved"
@@ -297,3 +304,79 @@ def restore_steps(path: Any, shape: tuple[int, int], key: str | None = None) -> 
                 assert bool(jax.numpy.all(one == other))
         epochs.append(restored.epoch)
     return epochs
+
+
+def said_of(call: Callable[[], Any]) -> str:
+    """Return the error of a call, or what it returned."""
+    try:
+        return str(call())
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def only_arrays(number: float) -> dict[str, jax.Array]:
+    """Return a state that holds nothing that processes could compare."""
+    whole = np.full(16, number, np.float32)
+    return {"rows": spread(whole, mesh_of(2, 2), P(("x", "y")))}
+
+
+def fail_once_in_one_process(path: Any, how: str) -> tuple[list[str], list[str]]:
+    """Save three steps in the background; the call for the first fails in process 1, which goes on."""
+    store = tensorkeep.jax.CheckpointStore(path, durable=False)
+    handles: list[tensorkeep.SaveHandle] = []
+
+    def save(step: int) -> None:
+        tree: dict[str, Any] = only_arrays(step)
+        metrics: dict[str, Any] = {"loss": 0.5}
+        timeout_s = 30.0
+        if jax.process_index() == 1 and step == 1:
+            tree |= {"step": object()} if how == "tree" else {}
+            metrics |= {"loss": "n/a"} if how == "metrics" else {}
+            timeout_s = -1.0 if how == "timeout" else timeout_s
+        handles.append(store.save_async(step, tree, metrics, timeout_s=timeout_s, max_waiting=3))
+
+    begun = [said_of(partial(save, step)) for step in (1, 2, 3)]
+    return begun, [said_of(partial(handle.result, 60)) for handle in handles]
+
+
+def fail_and_save(path: Any, key: str, how: str) -> list[str]:
+    """Save to a path, which fails in process 1 before it has anything to say, and then to another."""
+    tree: dict[str, Any] = only_arrays(1)
+    arguments: dict[str, Any] = {}
+    if jax.process_index() == 1:
+        tree |= {1: 0, "1": 0} if how == "tree" else {}
+        arguments = {"key": {"encrypt": f"{key}-absent"}, "size": {"max_shard_size": "abc"}}.get(how, {})
+    said = [said_of(lambda: tensorkeep.jax.save(tree, path, durable=False, timeout_s=30, **arguments))]
+    said.append(said_of(lambda: tensorkeep.jax.save(only_arrays(2), f"{path}-2", durable=False, timeout_s=30)))
+    return said
+
+
+def differ_in(path: Path, what: str) -> str:
+    """Save with another path, step or argument in process 1."""
+    number = jax.process_index()
+    state = only_arrays(1)
+    if what == "step":
+        store = tensorkeep.jax.CheckpointStore(path)
+        return said_of(lambda: store.save(10 + number, state, timeout_s=30))
+    if what == "counter":  # one process has left a save to the same path out
+        counter = spread(np.int32(number), mesh_of(2, 2), P())
+        return said_of(lambda: tensorkeep.jax.save({**state, "counter": counter}, path, timeout_s=30))
+    if what == "function":
+        store = tensorkeep.jax.CheckpointStore(path)
+        call = (lambda: store.restore(1, timeout_s=30)) if number else (lambda: store.save(1, state, timeout_s=30))
+        return said_of(call)
+    arguments: dict[str, Any] = {
+        "metadata": {"metadata": {"by": str(number)}},
+        "max_shard_size": {"max_shard_size": 1000 + number},
+        "align": {"align": (8, 64)[number]},
+        "durable": {"durable": bool(number)},
+        "order": {"order": ["a*"] if number else None},
+    }.get(what, {})
+    target = f"{path}{number}" if what == "path" else path
+    return said_of(lambda: tensorkeep.jax.save(state, target, timeout_s=30, **arguments))
+
+
+def save_unequal_floats(path: Any) -> str:
+    """Save a replicated array of floats whose last bits differ between processes."""
+    scale = spread(np.float32(1) + np.float32(2**-20) * jax.process_index(), mesh_of(2, 2), P())
+    return said_of(lambda: tensorkeep.jax.save({"scale": scale}, path, durable=False))
