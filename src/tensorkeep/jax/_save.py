@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import jax
 
-from tensorkeep.checkpoint import SaveHandle, SaveOptions, save_checkpoint
+from tensorkeep.checkpoint import SaveHandle, SaveOptions, raise_earlier, save_checkpoint
 from tensorkeep.checkpoint import save_async as save_state_async
 from tensorkeep.encryption import Encryption, KeyLike
 from tensorkeep.jax.meshes import ALIGNMENT_NBYTES, TIMEOUT_S, TogetherSave, meet, spans_processes, target_directory
@@ -154,7 +154,8 @@ def save_async(
         DtypeError: If the format has no such dtype.
         TypeError: If `path` is not a path.
         LimitError: If the tree is nested too deeply.
-        BaseException: The error of an earlier save to that directory.
+        BaseException: The error of an earlier save to that directory. This save has then not begun, unless processes
+            save together.
     """
     if _spans_processes(tree):
         with meet(timeout_s) as meeting:
@@ -162,7 +163,9 @@ def save_async(
                 _SHARD_SIZE, metadata=metadata, durable=durable, align=align, order=order, encrypt=encrypt
             )
             together = TogetherSave(meeting, prepare(capture(tree), ties=ties), target_directory(path), options)
-            return together.in_background(max_waiting=max_waiting)
+            handle = together.in_background(max_waiting=max_waiting)
+        raise_earlier(handle.path)
+        return handle
     return save_state_async(
         capture(tree),
         path,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 import jax
-import msgspec
 
 from tensorkeep import store
-from tensorkeep.checkpoint import SaveHandle, SaveOptions
+from tensorkeep.checkpoint import SaveHandle, SaveOptions, raise_earlier
 from tensorkeep.jax._load import read_tree
 from tensorkeep.jax.meshes import ALIGNMENT_NBYTES, TIMEOUT_S, Meeting, TogetherSave, Write, meet
 from tensorkeep.jax.trees import capture
@@ -19,19 +18,8 @@ from tensorkeep.parallel import Progress
 from tensorkeep.store import StepRecord, read_record
 from tensorkeep.tensors import Prepared, Ties, prepare
 
-
-class StepContents(msgspec.Struct, frozen=True):
-    """What a step holds.
-
-    Attributes:
-        state: Plain nested data.
-        metrics: Metric name to value.
-        metadata: Text by key.
-    """
-
-    state: Any
-    metrics: Mapping[str, Any] | None
-    metadata: Mapping[str, str] | None
+StepContents: TypeAlias = tuple[Any, Mapping[str, Any] | None, Mapping[str, str] | None]
+"""What a step holds: plain nested data, metrics, and metadata."""
 
 
 class CheckpointStore(store.CheckpointStore):
@@ -92,14 +80,12 @@ class CheckpointStore(store.CheckpointStore):
                 they were.
         """
         if jax.process_count() == 1:
-            given = self._contents(state, metrics, metadata)
-            return super().save(
-                step, given.state, given.metrics, metadata=given.metadata, ties=ties, sha256=sha256, progress=progress
-            )
+            state, metrics, metadata = self._contents(state, metrics, metadata)
+            return super().save(step, state, metrics, metadata=metadata, ties=ties, sha256=sha256, progress=progress)
         with meet(timeout_s) as meeting:
-            given = self._contents(state, metrics, metadata)
-            record = self._record(step, given.metrics)
-            together = self._together(meeting, given, record, ties, sha256=sha256)
+            state, metrics, metadata = self._contents(state, metrics, metadata)
+            record = self._record(step, metrics)
+            together = self._together(meeting, prepare(state, ties=ties), record, metadata, sha256=sha256)
         together.run()
         return self.path_of(step)
 
@@ -138,26 +124,28 @@ class CheckpointStore(store.CheckpointStore):
             DtypeError: If safetensors has no such dtype.
             UnsupportedError: If the step number or another argument is invalid, or an array has no data.
             LimitError: If data is nested too deep.
-            BaseException: What an earlier save to this store raised. Errors while this step is written are raised by
-                the handle.
+            BaseException: What an earlier save to this store raised. This save has then not begun, unless processes
+                save together. Errors while this step is written are raised by the handle.
         """
         if jax.process_count() == 1:
-            given = self._contents(state, metrics, metadata)
+            state, metrics, metadata = self._contents(state, metrics, metadata)
             return super().save_async(
                 step,
-                given.state,
-                given.metrics,
-                metadata=given.metadata,
+                state,
+                metrics,
+                metadata=metadata,
                 ties=ties,
                 sha256=sha256,
                 progress=progress,
                 max_waiting=max_waiting,
             )
         with meet(timeout_s) as meeting:
-            given = self._contents(state, metrics, metadata)
-            record = self._record(step, given.metrics)
-            together = self._together(meeting, given, record, ties, sha256=sha256)
-            return together.in_background(place=self._place.key, max_waiting=max_waiting)
+            state, metrics, metadata = self._contents(state, metrics, metadata)
+            record = self._record(step, metrics)
+            together = self._together(meeting, prepare(state, ties=ties), record, metadata, sha256=sha256)
+            handle = together.in_background(place=self._place.key, max_waiting=max_waiting)
+        raise_earlier(self._place.key)
+        return handle
 
     def restore(
         self,
@@ -223,13 +211,19 @@ class CheckpointStore(store.CheckpointStore):
         self, state: Any, metrics: Mapping[str, Any] | None, metadata: Mapping[str, str] | None
     ) -> StepContents:
         """Return what a step holds, of what `save` was given."""
-        return StepContents(capture(state), metrics, metadata)
+        return capture(state), metrics, metadata
 
     def _together(
-        self, meeting: Meeting, given: StepContents, record: StepRecord, ties: Ties, *, sha256: bool
+        self,
+        meeting: Meeting,
+        prepared: Prepared,
+        record: StepRecord,
+        metadata: Mapping[str, str] | None,
+        *,
+        sha256: bool,
     ) -> TogetherSave:
         """Return the save of a step; the first process looks after the store beside its share."""
-        metadata = None if given.metadata is None else dict(given.metadata)
+        metadata = None if metadata is None else dict(metadata)
         options = SaveOptions(
             max_shard_nbytes=self._writer.max_shard_nbytes,
             metadata=metadata,
@@ -242,7 +236,7 @@ class CheckpointStore(store.CheckpointStore):
         def coordinate(prepared: Prepared, write: Write) -> None:
             self._writer.write(prepared, record, of_step, write)
 
-        return TogetherSave(meeting, prepare(given.state, ties=ties), self.path_of(record.step), options, coordinate)
+        return TogetherSave(meeting, prepared, self.path_of(record.step), options, coordinate)
 
 
 def _number_of(opened: SavedDirectory) -> int:

@@ -105,3 +105,40 @@ def test_two_processes_save_steps_together(tmp_path: Path) -> None:
     assert now[0]["again"] == (11, [8, 10, 11])
     assert now[0]["restored"] is True
     assert tensorkeep.verify(tmp_path / "True" / "step-00000011").is_whole
+
+
+def test_all_processes_do_everything_together(tmp_path: Path) -> None:
+    first, second = shared(2).run(manager_runs.together, str(tmp_path / "run"))
+
+    for said in (first, second):
+        assert said["left"] == [False] * 5
+        assert said["again"] is True
+        assert "rank 1: KeyError: 'loss'" in said["best_fn"] or said["best_fn"] == "KeyError: 'loss'"
+        assert said["unlike"].startswith("StateError: ")
+        assert said["value"] == 3
+    for call in ("restored", "deleted"):  # the first process decides, and does not wait
+        assert second[call].startswith("StateError: the step differs between processes")
+    assert (first["path"], second["after"]) == ("None", "None")
+    assert second["path"].startswith("RefusedError: there is something at this path already")
+    assert first["after"].startswith("RefusedError: rank 1: there is something at this path already")
+
+
+@pytest.mark.parametrize("module", [ORBAX, OURS])
+def test_a_read_only_manager_deletes_nothing(alone: JaxProcesses, tmp_path: Path, module: str) -> None:
+    assert alone.run(manager_runs.read_only, module, str(tmp_path / "run")) == [{"saved": False, "steps": [1]}]
+
+
+def test_a_read_only_manager_says_that_it_deletes_nothing(tmp_path: Path) -> None:
+    import tensorkeep.integrations.orbax as ocp
+
+    manager = ocp.CheckpointManager(tmp_path / "run", options=ocp.CheckpointManagerOptions(read_only=True))
+    with pytest.warns(UserWarning, match="the manager is read-only, so step 1 is kept"):
+        manager.delete(1)
+
+
+def test_what_is_at_a_url_is_replaced_only_with_force(alone: JaxProcesses) -> None:
+    (said,) = alone.run(manager_runs.to_bucket, "memory://orbax")
+
+    for first, second, third, value in (said[:4], said[4:]):
+        assert (first, third, value) == ("None", "None", "3")
+        assert second.startswith("RefusedError: there is something at this path already")

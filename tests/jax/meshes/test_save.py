@@ -151,6 +151,19 @@ def test_steps_are_never_mixed_when_a_save_fails_in_one_process(two: JaxProcesse
         assert store.load(step, framework="numpy")["rows"].tolist() == [step] * 16
 
 
+def test_an_error_that_is_raised_late_fails_no_other_save(two: JaxProcesses, tmp_path: Path) -> None:
+    first, second = two.run(mesh_saves.go_on_after_an_error, tmp_path / "run")
+
+    assert second[0].startswith("StateError: ")
+    assert first[1].startswith("StateError: rank 1: ")
+    for said in (first[0], first[2], second[1], second[2]):
+        assert said.startswith("SaveHandle(")
+    store = tensorkeep.CheckpointStore(tmp_path / "run")
+    assert store.steps() == [2, 3, 4]
+    for step in store.steps():
+        assert store.load(step, framework="numpy")["rows"].tolist() == [step] * 16
+
+
 @pytest.mark.parametrize("how", ["key", "tree", "size"])
 def test_the_others_are_told_of_a_call_that_fails_at_once(two: JaxProcesses, tmp_path: Path, how: str) -> None:
     start = time.monotonic()

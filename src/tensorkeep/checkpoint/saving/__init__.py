@@ -32,7 +32,7 @@ from tensorkeep.checkpoint.saving._removal import FileNames, OldFiles
 from tensorkeep.checkpoint.saving._reserved_files import Beat, ReservedFiles, write_all
 from tensorkeep.checkpoint.saving._save import save_checkpoint, stage_all, write_checkpoint
 from tensorkeep.checkpoint.saving._save_async import save_async, save_in_background
-from tensorkeep.checkpoint.saving._save_queue import SaveHandle
+from tensorkeep.checkpoint.saving._save_queue import SaveHandle, raise_earlier
 from tensorkeep.checkpoint.saving._snapshot import release_snapshots
 from tensorkeep.checkpoint.saving._store_destination import ExistingIndex, StoreDestination, existing_index
 from tensorkeep.checkpoint.saving._upload import UploadedFile, UploadSpec, remove_objects
@@ -58,6 +58,7 @@ __all__ = [
     "existing_index",
     "plan_pieces",
     "plan_whole",
+    "raise_earlier",
     "refuse_file_name",
     "release_snapshots",
     "remove_objects",

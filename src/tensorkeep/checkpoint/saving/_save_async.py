@@ -112,14 +112,21 @@ def save_async(
 
 
 def save_in_background(
-    make: _Prepare, write: _Write, *, path: str, place: str, max_waiting: int = 0, snapshot: SnapshotPlace = "host"
+    make: _Prepare,
+    write: _Write,
+    *,
+    path: str,
+    place: str,
+    max_waiting: int = 0,
+    snapshot: SnapshotPlace = "host",
+    raises_earlier: bool = True,
 ) -> SaveHandle:
-    """Copy a state in memory, and write the copy in the background."""
+    """Copy a state in memory, and write the copy in the background; raise the error of an earlier save instead."""
     if max_waiting < 0:
         raise UnsupportedError("max_waiting is invalid", expected="0 or more", found=str(max_waiting))
     if snapshot not in {"host", "device"}:
         raise UnsupportedError("snapshot is invalid", expected='"host" or "device"', found=repr(snapshot))
-    with wait_for_turn(place, path, max_waiting=max_waiting) as handle:
+    with wait_for_turn(place, path, max_waiting=max_waiting, raises_earlier=raises_earlier) as handle:
         with PausedCollector():  # not while it waits for its turn
             taken = take_snapshot(make(), snapshot)
         start_save(place, handle, partial(_write, taken, write))

@@ -122,7 +122,7 @@ class _Background:
         self._is_ending = False
 
     @contextmanager
-    def turn(self, key: str, path: str, max_waiting: int) -> Iterator[SaveHandle]:
+    def turn(self, key: str, path: str, max_waiting: int, *, raises_earlier: bool) -> Iterator[SaveHandle]:
         """Wait for a turn; see `wait_for_turn`."""
         handle = SaveHandle(path)
         try:
@@ -130,12 +130,20 @@ class _Background:
                 self._changed.wait_for(lambda: self._n_unfinished(key) <= max_waiting)
                 queue = self._queues.setdefault(key, _Queue())
                 queue.unfinished.append(handle)
-            _raise_unseen(queue)
+            if raises_earlier:
+                _raise_unseen(queue, "The save that raises it did not begin.")
             yield handle
         except BaseException:  # an interrupt may come anywhere
             with self._changed:
                 self._give_up(key, handle)
             raise
+
+    def raise_earlier(self, key: str) -> None:
+        """See `raise_earlier`."""
+        with self._changed:
+            queue = self._queues.get(key)
+        if queue is not None:
+            _raise_unseen(queue, "The save that raises it has begun, as it has in the other processes.")
 
     def _give_up(self, key: str, handle: SaveHandle) -> None:
         queue = self._queues.get(key)
@@ -204,13 +212,11 @@ class _Background:
                 )
 
 
-def _raise_unseen(queue: _Queue) -> None:
+def _raise_unseen(queue: _Queue, note: str) -> None:
     """Raise the error of a failed save that the caller has not seen."""
     for failed in queue.failed:
         if failed._has_unseen_error and (error := failed.exception()):
-            error.add_note(
-                f"This is the error of an earlier save, to {failed.path}. The save that raises it did not begin."
-            )
+            error.add_note(f"This is the error of an earlier save, to {failed.path}. {note}")
             raise error
 
 
@@ -268,11 +274,16 @@ def _end() -> None:
 
 
 @contextmanager
-def wait_for_turn(key: str, path: str, *, max_waiting: int = 0) -> Iterator[SaveHandle]:
+def wait_for_turn(key: str, path: str, *, max_waiting: int = 0, raises_earlier: bool = True) -> Iterator[SaveHandle]:
     """Wait until a save may begin; the block takes its snapshot and starts it. An error gives the turn away."""
     _wait_at_exit()
-    with _background.turn(key, path, max_waiting) as handle:
+    with _background.turn(key, path, max_waiting, raises_earlier=raises_earlier) as handle:
         yield handle
+
+
+def raise_earlier(key: str) -> None:
+    """Raise the error of an earlier save of a place, which nobody has seen, after another one has begun."""
+    _background.raise_earlier(key)
 
 
 def start_save(key: str, handle: SaveHandle, work: Callable[[], None]) -> None:

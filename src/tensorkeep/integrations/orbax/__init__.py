@@ -13,6 +13,7 @@ Arguments and options of orbax itself are taken too; orbax need not be installed
 - `_leaf_args`: how one leaf is saved or restored.
 - `_options`: `CheckpointManagerOptions`.
 - `_background`: a save in the background.
+- `_step_store`: the store of a manager, in which all processes do everything together.
 - `_handlers`: handlers, which have nothing to do here.
 - `_items`: what is saved and restored for arguments of either library.
 - `_legacy`: `items`, as arguments.

@@ -21,6 +21,11 @@ class OneSave:
         if handle is not None:
             handle.result()
 
+    def _earlier_error(self) -> BaseException | None:
+        """Wait until what is being saved is complete, and return what it raised."""
+        handle, self._handle = self._handle, None
+        return None if handle is None else handle.exception()
+
     def check_for_errors(self) -> None:
         """Raise what a save in the background raised, if it has ended.
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from functools import partial
+from contextlib import suppress
 from typing import Any, Final, Literal, Self
 
 import jax
 
 from tensorkeep.checkpoint import SaveOptions, open_checkpoint
-from tensorkeep.errors import RefusedError, as_transport_error
+from tensorkeep.errors import RefusedError, SourceMissingError, as_transport_error
 from tensorkeep.integrations.orbax._background import OneSave
 from tensorkeep.integrations.orbax._handlers import check_handlers
 from tensorkeep.integrations.orbax._items import restore_items, state_to_save
 from tensorkeep.integrations.orbax._metadata import OF_STEP, StepMetadata, as_metadata, custom_in, described
 from tensorkeep.integrations.orbax.args import PyTreeRestore, PyTreeSave, StandardRestore, StandardSave
-from tensorkeep.jax import save_async
-from tensorkeep.jax.meshes import ALIGNMENT_NBYTES, save_together_async
+from tensorkeep.jax import capture, save_async
+from tensorkeep.jax.meshes import ALIGNMENT_NBYTES, TogetherSave, meet, target_directory
 from tensorkeep.tensors import check_target, prepare
-from tensorkeep.transport import is_remote
+from tensorkeep.transport import RemotePath, is_remote
 
 _Path = str | os.PathLike[str]
 
@@ -35,22 +35,19 @@ class _Paths(OneSave):
         super().__init__()
 
     def _begin(self, path: _Path, args: Any, custom_metadata: Any, *, force: bool) -> None:
-        self.wait_until_finished()
-        target = check_target(path)
-        if not force and os.path.lexists(target):
-            raise RefusedError(
-                "there is something at this path already", path=target, hint="Pass force=True to replace it"
-            )
-        state, names = state_to_save(args)
-        if not is_remote(target):
-            with as_transport_error("could not create the directory", target):
-                os.makedirs(os.path.dirname(os.path.abspath(target)), exist_ok=True)
-        metadata = names | as_metadata(OF_STEP, custom_metadata)
         if jax.process_count() == 1:
-            self._handle = save_async(state, target, metadata=metadata)
-        else:  # together even if no array is over several processes: all of them call this
+            self.wait_until_finished()
+            state, metadata = _contents(path, args, custom_metadata, force=force)
+            self._handle = save_async(state, path, metadata=metadata)
+            return
+        with meet() as meeting:  # even if no array is over several processes: all of them call this
+            earlier = self._earlier_error()
+            state, metadata = _contents(path, args, custom_metadata, force=force)
             options = SaveOptions(max_shard_nbytes=_SHARD_NBYTES, metadata=metadata, align=ALIGNMENT_NBYTES)
-            self._handle = save_together_async(partial(prepare, state), target, options)
+            together = TogetherSave(meeting, prepare(capture(state)), target_directory(path), options)
+            self._handle = together.in_background()
+        if earlier is not None:  # raised last: the others, which may not have it, save now
+            raise earlier
 
     def _restore(self, path: _Path, args: Any) -> Any:
         self.wait_until_finished()
@@ -87,6 +84,31 @@ class _Paths(OneSave):
         self.close()
 
 
+def _contents(path: _Path, args: Any, custom_metadata: Any, *, force: bool) -> tuple[Any, dict[str, str]]:
+    """Return what is saved to a path that may be written, and its metadata."""
+    target = check_target(path)
+    if not force and _is_taken(target):
+        raise RefusedError(
+            "there is something at this path already", path=target, hint="Pass force=True to replace it"
+        )
+    if not is_remote(target):
+        with as_transport_error("could not create the directory", target):
+            os.makedirs(os.path.dirname(os.path.abspath(target)), exist_ok=True)
+    state, names = state_to_save(args)
+    return state, names | as_metadata(OF_STEP, custom_metadata)
+
+
+def _is_taken(target: str) -> bool:
+    if not is_remote(target):
+        return os.path.lexists(target)
+    path = RemotePath.of(target)
+    if path.split()[1].endswith(".safetensors"):
+        with suppress(SourceMissingError):
+            path.version()
+            return True
+    return bool(path.objects())
+
+
 class StandardCheckpointer(_Paths):
     """Saves a pytree to a path in the background, as orbax's `StandardCheckpointer` does.
 
@@ -114,7 +136,7 @@ class StandardCheckpointer(_Paths):
         """Save a pytree; in a job of several processes, all of them call this.
 
         Args:
-            directory: Where to save; what is at a URL is replaced.
+            directory: Where to save: a path or a URL.
             state: The pytree.
             save_args: See `args.StandardSave`.
             force: Whether to replace what is there.
@@ -185,7 +207,7 @@ class Checkpointer(_Paths):
         """Save; in a job of several processes, all of them call this.
 
         Args:
-            directory: Where to save; what is at a URL is replaced.
+            directory: Where to save: a path or a URL.
             item: A pytree, if there are no `args`.
             save_args: See `args.PyTreeSave`.
             args: `StandardSave`, `PyTreeSave`, `JsonSave`, or a `Composite` of these.

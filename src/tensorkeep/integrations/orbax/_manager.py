@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -26,8 +28,9 @@ from tensorkeep.integrations.orbax._metadata import (
 )
 from tensorkeep.integrations.orbax._older_steps import older_path, older_steps
 from tensorkeep.integrations.orbax._options import BEST, CheckpointManagerOptions, options_of
+from tensorkeep.integrations.orbax._step_store import Contents, StepStore
 from tensorkeep.integrations.orbax.args import Composite
-from tensorkeep.jax import CheckpointStore
+from tensorkeep.jax import capture
 from tensorkeep.transport import is_remote
 
 
@@ -82,7 +85,7 @@ class CheckpointManager(OneSave):
         self._names_items = isinstance(checkpointers, Mapping)
         self._of_run = None if metadata is None else dict(metadata)
         self._metadata = as_metadata(OF_RUN, metadata)
-        self._store = CheckpointStore(os.fspath(directory), prune=True, **self._options.rules())
+        self._store = StepStore(os.fspath(directory), prune=True, **self._options.rules())
         super().__init__()
         self._begun: int | None = None
 
@@ -121,31 +124,45 @@ class CheckpointManager(OneSave):
             StateError: If a leaf or metadata is not data, or processes pass different states.
             UnsupportedError: If `args` is of another kind, or the manager is read-only.
             TransportError: If the store cannot be written.
-            BaseException: What an earlier save in the background raised.
+            BaseException: What an earlier save in the background raised; in a job of several processes, this step is
+                saved nevertheless.
         """
-        self.check_for_errors()
         if not force and not self.should_save(step):
+            self.check_for_errors()
             return False
         if self._options.read_only:
             raise UnsupportedError("the manager is read-only", path=self._store.root)
+
+        earlier: BaseException | None = None
+        if jax.process_count() == 1:
+            self.wait_until_finished()
+
+        def contents() -> Contents:
+            nonlocal earlier
+            earlier = self._earlier_error()
+            self._refuse_existing(step)
+            given = save_args_of(items, save_kwargs, by_name=self._names_items) if args is None else args
+            state, names = state_to_save(given)
+            numbers = dict(metrics or {})
+            if self._options.best_fn is not None and metrics is not None:
+                numbers[BEST] = self._options.best_fn(metrics)
+            metadata = names | self._metadata | as_metadata(OF_STEP, custom_metadata)
+            return capture(state), numbers, metadata
+
+        if self._options.enable_async_checkpointing:
+            self._handle = self._store.save_async(step, contents)
+        else:
+            self._store.save(step, contents)
+        self._begun = step
+        if earlier is not None:  # raised last: the others, which may not have it, save now
+            raise earlier
+        return True
+
+    def _refuse_existing(self, step: int) -> None:
         if step in self.all_steps():
             raise RefusedError(
                 f"step {step} exists already", path=self._store.root, hint=f"Remove it first: manager.delete({step})"
             )
-        self.wait_until_finished()
-        if args is None:
-            args = save_args_of(items, save_kwargs, by_name=self._names_items)
-        state, names = state_to_save(args)
-        metadata = names | self._metadata | as_metadata(OF_STEP, custom_metadata)
-        numbers = dict(metrics or {})
-        if self._options.best_fn is not None and metrics is not None:
-            numbers[BEST] = self._options.best_fn(metrics)
-        if self._options.enable_async_checkpointing:
-            self._handle = self._store.save_async(step, state, numbers, metadata=metadata)
-        else:
-            self._store.save(step, state, numbers, metadata=metadata)
-        self._begun = step
-        return True
 
     def restore(
         self,
@@ -175,18 +192,24 @@ class CheckpointManager(OneSave):
             IntegrityError: If the step is incomplete or damaged.
             TransportError: If it cannot be read.
         """
-        self.wait_until_finished()
         if args is None:
             args = restore_args_of(items, restore_kwargs, by_name=self._names_items)
         if directory is not None:
+            self.wait_until_finished()
             return CheckpointManager(directory, engine=self._engine).restore(step, args=args)
-        step = self.latest_step() if step is None else step
-        if step is None:
-            raise SourceMissingError("there is no step yet", path=self._store.root)
+        step = self._store.decide(
+            "restore", step, lambda: self._latest() if step is None else step, before=self.wait_until_finished
+        )
         if self._is_older(step):
             return self._restored_older(step, args)
         with open_checkpoint(self._store.path_of(step), framework="jax") as opened:
             return restore_items(opened, args)
+
+    def _latest(self) -> int:
+        latest = self.latest_step()
+        if latest is None:
+            raise SourceMissingError("there is no step yet", path=self._store.root)
+        return latest
 
     def _is_older(self, step: int) -> bool:
         """Say whether orbax saved a step."""
@@ -221,10 +244,9 @@ class CheckpointManager(OneSave):
         Raises:
             TransportError: If the store cannot be read.
         """
-        steps = {*self._store.steps(), *older_steps(self._store.root)}
-        if self._begun is not None and self.is_saving_in_progress():
-            steps.add(self._begun)
-        return sorted(steps)
+        # Asked before the store is read: a save that ends meanwhile is in neither otherwise.
+        begun = {self._begun} if self._begun is not None and self.is_saving_in_progress() else set()
+        return sorted({*begun, *self._store.steps(), *older_steps(self._store.root)})
 
     def latest_step(self) -> int | None:
         """Return the highest step, or None before the first."""
@@ -283,7 +305,9 @@ class CheckpointManager(OneSave):
             return StepMetadata(described(opened), self.metrics(step) or {}, custom_in(opened, OF_STEP))
 
     def delete(self, step: int) -> None:
-        """Remove a step; in a job of several processes, the first one does.
+        """Remove a step; in a job of several processes, it is gone when this returns in any of them.
+
+        As with orbax, a manager that is read-only keeps it, and issues a warning.
 
         Args:
             step: Its number.
@@ -291,10 +315,16 @@ class CheckpointManager(OneSave):
         Raises:
             SourceMissingError: If there is no such step.
             BusyError: If it is being saved by another process.
+            StateError: If processes remove different steps.
         """
-        self.wait_until_finished()
-        if jax.process_index() == 0:
-            self._store.remove(step)
+        if self._options.read_only:
+            warnings.warn(f"{self._store.root}: the manager is read-only, so step {step} is kept", stacklevel=2)
+            return
+        self._store.decide("delete", step, partial(self._removed, step), before=self.wait_until_finished)
+
+    def _removed(self, step: int) -> int:
+        self._store.remove(step)
+        return step
 
     def is_saving_in_progress(self) -> bool:
         """Return whether a step is being saved."""

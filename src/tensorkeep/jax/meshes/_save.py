@@ -54,14 +54,23 @@ class TogetherSave:
         self._save: RankSave | None = None
 
     def in_background(self, *, place: str | None = None, max_waiting: int = 0) -> SaveHandle:
-        """Copy what this process writes, and take part in the background; called within the meeting."""
+        """Copy what this process writes, and take part in the background; called within the meeting.
+
+        The error of an earlier save does not keep this one from beginning: the others, which may not have it, would
+        fail for it, raise that at their next save, and so on. `raise_earlier` raises it, after the meeting.
+        """
 
         def run(copied: Prepared) -> None:
             self._plan = self._plan.with_content(copied.to_write)
             self.run()
 
         return save_in_background(
-            self._plan.content, run, path=self._path, place=place or self._path, max_waiting=max_waiting
+            self._plan.content,
+            run,
+            path=self._path,
+            place=place or self._path,
+            max_waiting=max_waiting,
+            raises_earlier=False,
         )
 
     def run(self) -> None:

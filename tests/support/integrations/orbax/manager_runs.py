@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import PartitionSpec as P
 
-from tests.support.jax.meshes.mesh_saves import mesh_of, spread
+from tests.support.jax.meshes.mesh_saves import mesh_of, said_of, spread
 
 OURS = "tensorkeep.integrations.orbax"
 ORBAX = "orbax.checkpoint"
@@ -304,4 +304,64 @@ def refused(directory: str) -> list[str]:
     attempt(lambda: ours.PLACEHOLDER)
     manager.delete(4)
     said.append(str(manager.latest_step()))
+    return said
+
+
+def together(directory: str) -> dict[str, Any]:
+    """Call what all processes call together, once with something else in process 1; return what is said."""
+    ours: Any = importlib.import_module(OURS)
+    is_second = jax.process_index() == 1
+    options = ours.CheckpointManagerOptions(enable_async_checkpointing=False, best_fn=lambda metrics: metrics["loss"])
+    manager = ours.CheckpointManager(directory, options=options)
+    said: dict[str, Any] = {"left": []}
+
+    def save(step: int, **others: Any) -> Any:
+        args = ours.args.Composite(state=ours.args.StandardSave(state_of(step, (2, 2))), **others)
+        return manager.save(step, args=args, metrics={"accuracy" if is_second and step == 8 else "loss": 1.0})
+
+    for step in range(6):
+        save(step)
+    for step in range(1, 6):
+        manager.delete(step)
+        said["left"].append(step in manager.all_steps())
+    said["again"] = save(1)
+    said["unlike"] = said_of(lambda: save(7, data=ours.args.JsonSave(object() if is_second else 1)))
+    said["best_fn"] = said_of(lambda: save(8))
+    said["restored"] = said_of(lambda: manager.restore(0 if is_second else 1))
+    said["deleted"] = said_of(lambda: manager.delete(0 if is_second else 1))
+    said["steps"] = manager.all_steps()
+    path, checkpointer = directory + "-path", ours.StandardCheckpointer()
+    checkpointer.save(path, state_of(1, (2, 2)))
+    checkpointer.wait_until_finished()
+    said["path"] = said_of(lambda: checkpointer.save(path, state_of(2, (2, 2)), force=not is_second))
+    # In process 0, that save began in the background: its error is raised now.
+    said["after"] = said_of(lambda: checkpointer.save(path, state_of(3, (2, 2)), force=True))
+    checkpointer.wait_until_finished()
+    said["value"] = int(checkpointer.restore(path)["step"])
+    return said
+
+
+def read_only(module: str, directory: str) -> dict[str, Any]:
+    """Save a step, and delete it with a manager that is read-only."""
+    import warnings
+
+    ocp = importlib.import_module(module)
+    with ocp.CheckpointManager(directory) as manager:
+        manager.save(1, args=ocp.args.StandardSave(state_of(1, (1, 2))))
+    manager = ocp.CheckpointManager(directory, options=ocp.CheckpointManagerOptions(read_only=True))
+    with warnings.catch_warnings(action="ignore"):
+        manager.delete(1)
+    return {"saved": manager.save(2, args=ocp.args.StandardSave(state_of(2, (1, 2)))), "steps": manager.all_steps()}
+
+
+def to_bucket(url: str) -> list[str]:
+    """Save to a URL twice, and then with force; return what is said and restored."""
+    ours: Any = importlib.import_module(OURS)
+    said: list[str] = []
+    for name in ("one", "one.safetensors"):
+        checkpointer = ours.StandardCheckpointer()
+        for number, force in [(1, False), (2, False), (3, True)]:
+            said.append(said_of(lambda: checkpointer.save(f"{url}/{name}", {"w": np.int32(number)}, force=force)))  # noqa: B023
+            checkpointer.wait_until_finished()
+        said.append(str(int(checkpointer.restore(f"{url}/{name}")["w"])))
     return said
