@@ -140,11 +140,11 @@ def test_what_one_process_cannot_save_all_refuse(two: JaxProcesses, tmp_path: Pa
 
 @pytest.mark.parametrize("how", ["metrics", "tree", "timeout"])
 def test_steps_are_never_mixed_when_a_save_fails_in_one_process(two: JaxProcesses, tmp_path: Path, how: str) -> None:
-    (_, first), (begun, second) = two.run(mesh_saves.fail_once_in_one_process, tmp_path / "run", how)
+    first, (begun, second) = two.run(mesh_saves.fail_once_in_one_process, tmp_path / "run", how)
 
     assert begun[0].startswith(("StateError: ", "UnsupportedError: "))
-    assert "rank 1: " in first[0]
-    assert begun[1:] == first[1:] == second == ["None", "None"]
+    assert any("rank 1: " in said for said in (*first[0], *first[1]))  # from a later call, or from the handle
+    assert begun[1:] == second == ["None", "None"]
     store = tensorkeep.CheckpointStore(tmp_path / "run")
     assert store.steps() == [2, 3]
     for step in (2, 3):

@@ -67,13 +67,13 @@ class Meeting:
         return chosen
 
     def fail(self, error: BaseException) -> TensorkeepError | None:
-        """Tell the others that this process failed; return the first failure, if it is that of another one."""
+        """Tell the others that this process failed; return the first failure, if another one had it."""
         with suppress(Exception):  # the service may be gone with the process that had it
             return self.ranks.fail(error)
         return None
 
     def leave(self) -> None:
-        """End a meeting that succeeded; whoever is last removes its values."""
+        """End a meeting that succeeded; the last one to leave removes its values."""
         if self._store.count("left", 1) == self.ranks.n_ranks:
             self._store.remove_all()
 
