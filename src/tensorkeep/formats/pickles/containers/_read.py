@@ -92,7 +92,7 @@ def _refuse_other_zip(head: bytes) -> None:
         raise UnsupportedError(
             "a NumPy archive (.npz) instead of a torch.save archive", found=short_repr(first), hint=hint
         )
-    if b"/" not in first:
+    if b"/" not in first and 0 < len(first) == n_bytes:  # a name that is cut off is damage
         raise UnsupportedError(
             "a zip archive that torch.save did not write",
             expected="all members in a folder",
