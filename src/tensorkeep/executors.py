@@ -59,6 +59,8 @@ def run_in(
     A task whose worker is lost is handed out again, so doing it twice must be harmless. `on_done` is called in this
     thread.
     """
+    if not callable(getattr(executor, "submit", None)):
+        raise TypeError(f"executor must be an executor with a method `submit`, not {type(executor).__name__}")
     from concurrent.futures import BrokenExecutor  # late: it takes 18 ms
 
     results: dict[int, _Result] = {}

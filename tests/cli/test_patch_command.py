@@ -48,4 +48,4 @@ def test_patches_are_made_applied_undone_and_combined(tmp_path: Path, capsys: py
     assert "would be replaced" in fail("make", model, model, "-o", tmp_path / "c")
     assert "not one of make, apply, undo, chain" in fail("mend", model, model)
     assert "OLD NEW -o PATCH" in fail("make", model, model)
-    assert "PATH PATCH" in fail("apply", model)
+    assert "patch apply PATH PATCH... (" in fail("apply", model)

@@ -66,6 +66,34 @@ def test_an_export_says_what_it_takes_and_how_blocks_become_numbers(tmp_path: Pa
         tensorkeep.export(tmp_path / "a.gguf", "https://localhost/a.npz")
 
 
+@pytest.mark.parametrize("name", ["convert", "reshard", "join", "push", "export"])
+def test_open_tensors_are_not_taken_for_paths(tmp_path: Path, name: str) -> None:
+    tensorkeep.save({"w": np.eye(2)}, tmp_path / "a.safetensors")
+    with (
+        tensorkeep.open(tmp_path / "a.safetensors") as file,
+        pytest.raises(TypeError, match=f"{name} takes paths, not TensorView.*tensorkeep.save"),
+    ):
+        getattr(tensorkeep, name)(file.select("w"), tmp_path / "b.npz")
+
+
+def test_paths_are_not_taken_for_open_tensors(tmp_path: Path) -> None:
+    tensorkeep.save({"w": np.eye(2)}, tmp_path / "a.safetensors")
+    with tensorkeep.open(tmp_path / "a.safetensors") as file:
+        for call in (
+            lambda: tensorkeep.merging.average("a", "b"),  # type: ignore[arg-type] # that is the test
+            lambda: tensorkeep.merging.add_lora(file, "b"),  # type: ignore[arg-type]
+            lambda: tensorkeep.merging.extract_lora("a", file, tmp_path / "lora", rank=1),  # type: ignore[arg-type]
+            lambda: tensorkeep.combine(np.add, file, {}),  # type: ignore[arg-type]
+        ):
+            with pytest.raises(TypeError, match=r"open files, checkpoints or views are needed.*tensorkeep\.open"):
+                call()
+    with pytest.raises(TypeError, match="`submit`, not int"):
+        tensorkeep.verify(tmp_path / "a.safetensors", executor=4)  # type: ignore[arg-type]
+    for deltas in (1.7, "3", -1):
+        with pytest.raises(UnsupportedError, match="number of deltas"):
+            tensorkeep.CheckpointStore(tmp_path / "run", deltas=deltas)  # type: ignore[arg-type]
+
+
 def test_a_directory_of_other_files_names_them(tmp_path: Path) -> None:
     np.savez(tmp_path / "arrays.npz", w=np.ones(2))
     (tmp_path / "notes.txt").write_text("…")

@@ -15,7 +15,7 @@ import torch
 import tensorkeep
 import tensorkeep.torch
 from tensorkeep.errors import FormatError, IntegrityError, RefusedError, TensorkeepError, UnsupportedError
-from tensorkeep.patches import Publisher, Update, apply
+from tensorkeep.patches import NoFeedWarning, Publisher, Update, apply
 from tensorkeep.server import Server
 from tests.support.patches.models import save
 
@@ -95,6 +95,21 @@ def test_what_is_not_the_number_of_a_step_is_not_published(steps: list[Path], tm
     assert publisher.steps == []
     publisher.publish(np.int64(3), steps[0])  # type: ignore[arg-type] # loops count with NumPy too
     assert publisher.steps == [3]
+
+
+def test_who_waits_where_no_feed_is_gets_a_warning(tmp_path: Path) -> None:
+    with (
+        tensorkeep.follow(tmp_path / "misspelt", poll_s=0, timeout_s=0.05) as updates,
+        pytest.warns(NoFeedWarning, match="misspelt") as warned,
+    ):
+        assert list(updates) == []
+    assert len(warned) == 1
+
+
+@pytest.mark.parametrize("times", [{"poll_s": -1}, {"timeout_s": -1}, {"poll_s": float("nan")}])
+def test_times_that_cannot_be_waited_are_refused(times: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="must be at least 0 seconds"):
+        tensorkeep.follow("feed", **times)  # type: ignore[arg-type] # these are no step
 
 
 def test_a_follower_waits_for_the_next_step(steps: list[Path], feed: Path) -> None:

@@ -59,6 +59,19 @@ def test_a_chain_is_the_patch_from_the_first_to_the_last(run: Path, tmp_path: Pa
     assert (tmp_path / "chain.safetensors").read_bytes() == (tmp_path / "direct.safetensors").read_bytes()
 
 
+def test_one_patch_is_a_chain_too(run: Path, tmp_path: Path) -> None:
+    patches.chain(run / "2.safetensors", tmp_path / "path.safetensors")
+    patches.chain(str(run / "2.safetensors"), tmp_path / "text.safetensors")
+    with tensorkeep.open(run / "2.safetensors") as patch:
+        patches.chain(patch, tmp_path / "open.safetensors")
+
+    written = {(tmp_path / f"{name}.safetensors").read_bytes() for name in ("path", "text", "open")}
+    assert len(written) == 1
+    model = copy_of(run, 1, tmp_path / "model")
+    patches.apply(model, tmp_path / "path.safetensors")
+    assert contents(model) == contents(run / "2")
+
+
 def test_there_and_back_is_nothing(run: Path, tmp_path: Path) -> None:
     patches.make(run / "2", run / "1", tmp_path / "back.safetensors")
 

@@ -32,6 +32,7 @@ from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, PickleLimits
 from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES, Arrangement
 from tensorkeep.kinds.origins import Origin, SourceToOpen, origins_of
+from tensorkeep.paths import source_paths
 from tensorkeep.tensors import Renaming, Selector
 from tensorkeep.transport import join, split
 
@@ -166,7 +167,7 @@ def convert(
         >>> tensorkeep.load("converted")["weight"]
         tensor([1., 1., 1.])
     """
-    paths = [os.fspath(path) for path in ([source] if isinstance(source, str | os.PathLike) else source)]
+    paths = source_paths(source, "convert")
     if not paths:
         raise UnsupportedError("there is nothing to convert", expected="at least one checkpoint")
     rewrite = RewriteOptions(

@@ -13,7 +13,7 @@ from tensorkeep.arrays import adapter_for
 from tensorkeep.checkpoint import refuse_quantized
 from tensorkeep.dtypes import BY_NAME, DType
 from tensorkeep.errors import RefusedError
-from tensorkeep.tensors import LazyTensor, LazyTensors, Scope, TensorView, combine_each
+from tensorkeep.tensors import LazyTensor, LazyTensors, Scope, TensorView, combine_each, require_open
 
 Numbers: TypeAlias = npt.NDArray[Any]
 
@@ -47,6 +47,7 @@ def merged(
     """Return a view of merged tensors."""
     if integers not in get_args(Integers):
         raise ValueError(f"integers must be one of {', '.join(map(repr, get_args(Integers)))}, not {integers!r}")
+    require_open(*models)
     for model in models:
         refuse_quantized(model)
 

@@ -18,6 +18,18 @@ from tensorkeep.patches._apply import apply, undo
 from tensorkeep.patches._chain import chain
 from tensorkeep.patches._make import make
 from tensorkeep.patches._summary import Summary
-from tensorkeep.patches.feed import Follower, Publisher, Update, follow
+from tensorkeep.patches.feed import Follower, NoFeedWarning, Publisher, Update, follow
 
-__all__ = ["Follower", "Publisher", "Summary", "Update", "apply", "chain", "follow", "make", "undo", "view"]
+__all__ = [
+    "Follower",
+    "NoFeedWarning",
+    "Publisher",
+    "Summary",
+    "Update",
+    "apply",
+    "chain",
+    "follow",
+    "make",
+    "undo",
+    "view",
+]

@@ -20,11 +20,11 @@ from tensorkeep.parallel import Progress, ProgressMeter, parallel_map
 from tensorkeep.patches._spool import Spool, SpooledDelta, spool_directory
 from tensorkeep.patches._summary import Summary, refuse_target, write_patch
 from tensorkeep.patches.opening import Checkpoint, Opening, encryption_of
-from tensorkeep.tensors import LazyTensor
+from tensorkeep.tensors import LazyTensor, LazyTensors
 
 
 def chain(
-    patches: Sequence[Checkpoint],
+    patches: Checkpoint | Sequence[Checkpoint],
     path: str | os.PathLike[str],
     *,
     overwrite: bool = False,
@@ -38,7 +38,7 @@ def chain(
         tensorkeep.patches.chain(["110.patch.safetensors", "120.patch.safetensors"], "110-120.patch.safetensors")
 
     Args:
-        patches: Patches in their order: paths, URLs, or open files.
+        patches: Patches in their order, or one: paths, URLs, or open files.
         path: The file to write, or a URL. It appears complete or not at all.
         overwrite: Whether to replace a file at `path`.
         durable: Whether to wait until the disk has everything (fsync).
@@ -60,7 +60,8 @@ def chain(
     """
     refuse_target(path, overwrite=overwrite)
     with ExitStack() as stack:
-        steps = Opening(stack, key).patches(patches)
+        given = [patches] if isinstance(patches, str | os.PathLike | LazyTensors) else patches
+        steps = Opening(stack, key).patches(given)
         if not steps:
             raise UnsupportedError("there is nothing to combine", expected="at least one patch")
         combined: dict[str, _Combined] = {}

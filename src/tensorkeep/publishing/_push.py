@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from tensorkeep.checkpoint import reshard
 from tensorkeep.errors import UnsupportedError
+from tensorkeep.paths import source_path
 from tensorkeep.publishing._hub_repository import HubRepository
 from tensorkeep.publishing._package import Package, package, refuse_damage, refuse_encrypted
 from tensorkeep.publishing._pushed import Push
@@ -81,7 +82,7 @@ def push(
         >>> tensorkeep.push("my-model", "memory://published").sent["model.safetensors"] > 100_000
         True
     """
-    path = local_path(source, hint="Fetch it first: tensorkeep fetch")
+    path = local_path(source_path(source, "push"), hint="Fetch it first: tensorkeep fetch")
     target = _target(os.fspath(destination))
     patterns = (include,) if isinstance(include, str) else tuple(include)
     with _shards_of(path, max_shard_size, variant, split_large=split_large, verify=verify, patterns=patterns) as new:

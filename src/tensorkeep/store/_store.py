@@ -116,7 +116,8 @@ class CheckpointStore(SavedSteps):
         self._writer = StepWriter(place, self._steps, self._rules, nbytes, durable, arrangement, n_deltas, encryption)
 
     def _number_of(self, deltas: bool | int) -> int:
-        number = USUAL_PATCHES if deltas is True else int(deltas)
+        is_number = hasattr(deltas, "__index__")
+        number = USUAL_PATCHES if deltas is True else deltas.__index__() if is_number else -1
         if number and not self._place.can_link:
             raise UnsupportedError(
                 "steps in a bucket are not saved as deltas: each would need a copy of the whole step before it",

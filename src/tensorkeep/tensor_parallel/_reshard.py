@@ -27,6 +27,7 @@ from tensorkeep.kinds import Opened
 from tensorkeep.kinds.origins import SourceToOpen
 from tensorkeep.layout import RANK_SET, parse_size, rank_directory
 from tensorkeep.parallel import ProgressMeter, batches_of, parallel_map
+from tensorkeep.paths import source_path
 from tensorkeep.quantized import Layouts, layouts
 from tensorkeep.signing import is_provenance
 from tensorkeep.tensor_parallel._by_executor import filling_by
@@ -140,7 +141,7 @@ def reshard_for_ranks(
         >>> tensorkeep.diff("my-model", "serving").is_equal
         True
     """
-    path, target = os.fspath(source), os.fspath(directory)
+    path, target = source_path(source, "reshard_for_ranks"), os.fspath(directory)
     _check_arguments(target, n_ranks)
     styles = _styles_of(plan)
     with ExitStack() as files:

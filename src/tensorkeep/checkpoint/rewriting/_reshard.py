@@ -18,6 +18,7 @@ from tensorkeep.encryption import Encryption, KeyLike, Keys
 from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES
 from tensorkeep.layout import Index, parse_size
 from tensorkeep.parallel import Progress
+from tensorkeep.paths import source_path, source_paths
 from tensorkeep.tensors import LazyTensors, Renaming, Selector
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def reshard(
     )
     operation = "reshard" if provenance else None
     rewrite_as_one(
-        [source],
+        [source_path(source, "reshard")],
         directory,
         variant,
         rewrite,
@@ -236,7 +237,7 @@ def join(  # noqa: D417 - the decorator explains the others
         order=order,
         encryption=Encryption.of(encrypt),
     )
-    paths = [sources] if isinstance(sources, str | os.PathLike) else sources
+    paths = source_paths(sources, "join")
     operation = "join" if provenance else None
     rewrite_as_one(
         paths,

@@ -64,7 +64,9 @@ def _parts(message: str, path: str | None = None) -> dict[str, str | None]:
 
 
 def _usage_text(error: Any) -> str:
-    message = " ".join(error.format_message().split()).removesuffix(".")
+    message = " ".join(error.format_message().split())
+    if not message.endswith("..."):  # of a usage
+        message = message.removesuffix(".")
     message = message.replace(": Value error, ", ": ", 1)  # pydantic's prefix, which newer versions of typer keep
     if _NEGATIVE.fullmatch(getattr(error, "option_name", "")):
         message += ". Put an index that starts with a minus in brackets, such as '[-1]'"

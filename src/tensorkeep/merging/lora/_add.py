@@ -18,7 +18,7 @@ from tensorkeep.merging.lora._names import Change, changes_of
 from tensorkeep.merging.lora._orientation import Orientations
 from tensorkeep.merging.lora._settings import LoraSettings, parse_settings
 from tensorkeep.merging.lora._sums import bias_plus, weight_plus_product
-from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView, computed_tensor
+from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView, computed_tensor, require_open
 from tensorkeep.transport import ByteRange, join, open_source, split
 
 _NAME: Final = "adapter_config.json"
@@ -56,6 +56,7 @@ def add_lora(
         DtypeError: If a tensor that changes is not floating point, or packs elements into bytes (F4, F6).
         TransportError: If the settings cannot be read.
     """
+    require_open(base, adapter)
     path, text = _text_of(settings, adapter)
     parsed = parse_settings(text, path)
     changes = changes_of(adapter, base, parsed, adapter.path)

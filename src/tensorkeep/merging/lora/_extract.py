@@ -20,7 +20,7 @@ from tensorkeep.merging._computing import Numbers
 from tensorkeep.merging.lora._factors import factorize
 from tensorkeep.merging.lora._layout import AdaptedLayer, adapter_config, whole_name
 from tensorkeep.parallel import ProgressMeter
-from tensorkeep.tensors import LazyTensor, LazyTensors, Selector, chooser, computed_tensor, selectors_of
+from tensorkeep.tensors import LazyTensor, LazyTensors, Selector, chooser, computed_tensor, require_open, selectors_of
 from tensorkeep.texts import counted, listed
 
 EMBEDDINGS: Final = ("*embed*", "*.wte.*", "wte.*", "*.wpe.*", "wpe.*")
@@ -111,6 +111,7 @@ def extract_lora(
         BusyError: If another process is saving there.
         TransportError: If a file cannot be read or written. The directory then holds what it held before.
     """
+    require_open(base, tuned)
     rank = index(rank)
     if rank < 1:
         raise ValueError(f"rank must be at least 1, not {rank}")

@@ -6,7 +6,7 @@
 - `_follow`: `follow`, which gives new steps as they come.
 """
 
-from tensorkeep.patches.feed._follow import Follower, Update, follow
+from tensorkeep.patches.feed._follow import Follower, NoFeedWarning, Update, follow
 from tensorkeep.patches.feed._publish import Publisher
 
-__all__ = ["Follower", "Publisher", "Update", "follow"]
+__all__ = ["Follower", "NoFeedWarning", "Publisher", "Update", "follow"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from typing import Final, Self
@@ -17,7 +18,7 @@ from tensorkeep.errors import FormatError, IntegrityError, SourceChangedError, S
 from tensorkeep.kinds import refuse
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.patches._apply import apply
-from tensorkeep.patches.feed._index import INDEX_NAME, FeedIndex, FeedStep, parse_feed
+from tensorkeep.patches.feed._index import INDEX_NAME, FeedIndex, FeedStep, check_step, parse_feed
 from tensorkeep.patches.opening import Opening, copy_to
 from tensorkeep.transport import (
     ByteRange,
@@ -27,10 +28,15 @@ from tensorkeep.transport import (
     join,
     open_source,
     refuse_damaged_url,
+    without_secrets,
 )
 
 _ATTEMPTS: Final = 5
 """How often the index is read again because a file that it names was removed meanwhile."""
+
+
+class NoFeedWarning(UserWarning):
+    """There is no feed where one is followed: it is not published yet, or the path or URL is another one."""
 
 
 class Update(msgspec.Struct, frozen=True):
@@ -85,6 +91,8 @@ class Follower:
         self._files = ExitStack()
         self._folder = self._files.enter_context(tempfile.TemporaryDirectory(prefix="tensorkeep-follow-"))
         self._last: str | None = None
+        self._is_missing = False
+        self._has_warned = False
 
     def __enter__(self) -> Self:
         return self
@@ -102,6 +110,7 @@ class Follower:
     def __next__(self) -> Update:
         began = time.monotonic()
         while (update := self.poll()) is None:
+            self._warn_once()
             waited = time.monotonic() - began
             if self._timeout_s is not None and waited >= self._timeout_s:
                 raise StopIteration
@@ -135,11 +144,20 @@ class Follower:
         path = join(self._url, INDEX_NAME)
         try:
             source = _opened(path)
+            self._is_missing = False
             if source.nbytes > MAX_INDEX_NBYTES:
                 raise FormatError("the index of the feed is too long", path=path, found=f"{source.nbytes:,} bytes")
             return parse_feed(bytes(source.read(ByteRange(0, source.nbytes))), path)
         except SourceMissingError:
+            self._is_missing = True
             return FeedIndex()
+
+    def _warn_once(self) -> None:
+        """Say that one waits for a feed that is not there: a misspelt path would be waited for as well."""
+        if self._is_missing and not self._has_warned:
+            self._has_warned = True
+            message = f"there is no feed at {without_secrets(self._url)} yet: waiting until one is published there"
+            warnings.warn(message, NoFeedWarning, stacklevel=3)
 
     def _anchor(self, following: FeedStep) -> Update:
         path = join(self._url, following.anchor or "")
@@ -190,14 +208,16 @@ def follow(
     Args:
         url: The directory of the feed: a URL, or a path.
         step: The step that the caller has already; None to begin with a whole checkpoint.
-        poll_s: Seconds between looks for a new step.
-        timeout_s: Seconds after which iteration ends if there is no new step; None to wait forever.
+        poll_s: Seconds between looks for a new step, at least 0.
+        timeout_s: Seconds after which iteration ends if there is no new step, at least 0; None to wait forever.
 
     Returns:
-        An iterator of `Update`. Its `poll` returns at once.
+        An iterator of `Update`, which warns (`tensorkeep.patches.NoFeedWarning`) if it waits where there is no feed
+        yet. Its `poll` returns at once.
 
     Raises:
-        UnsupportedError: If pathlib took a slash from the URL.
+        UnsupportedError: If `step` cannot be the number of a step, or pathlib took a slash from the URL.
+        ValueError: If a time is negative or not a number.
 
     Examples:
         >>> publisher = tensorkeep.patches.Publisher("feed")
@@ -208,7 +228,10 @@ def follow(
     """
     place = os.fspath(url)
     refuse_damaged_url(place)
-    return Follower(place, step, poll_s, timeout_s)
+    for name, seconds in (("poll_s", poll_s), ("timeout_s", timeout_s)):
+        if seconds is not None and not seconds >= 0:  # NaN is not
+            raise ValueError(f"{name} must be at least 0 seconds, not {seconds}")
+    return Follower(place, None if step is None else check_step(step), poll_s, timeout_s)
 
 
 def _opened(path: str) -> ByteSource:

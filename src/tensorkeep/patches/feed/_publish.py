@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
+from operator import index
 
 import msgspec
 
@@ -46,6 +47,7 @@ class Publisher:
 
     Raises:
         UnsupportedError: If the directory is the URL of a server that cannot be written to.
+        TypeError: If a number is not an integer.
         ValueError: If a number is less than 1.
     """
 
@@ -58,7 +60,7 @@ class Publisher:
         durable: bool = True,
     ) -> None:
         self._place = feed_place(os.fspath(directory), durable=durable)
-        if min(anchor_every, keep_anchors) < 1:
+        if min(index(anchor_every), index(keep_anchors)) < 1:
             raise ValueError("anchor_every and keep_anchors must be at least 1")
         self._anchor_every = anchor_every
         self._keep_anchors = keep_anchors

@@ -26,7 +26,7 @@ from tensorkeep.tensors.lazy._by_device import (
     computing_device,
     fill_computed,
 )
-from tensorkeep.tensors.lazy._combine import combine, combine_each
+from tensorkeep.tensors.lazy._combine import combine, combine_each, require_open
 from tensorkeep.tensors.lazy._computed import Scope, computed_tensor
 from tensorkeep.tensors.lazy._elements import numeric, stored_bytes
 from tensorkeep.tensors.lazy._explain import MemoryUse, explain
@@ -73,6 +73,7 @@ __all__ = [
     "nothing_chosen",
     "numeric",
     "renamed_state",
+    "require_open",
     "selectors_of",
     "stored_bytes",
     "tensors_html",

@@ -69,6 +69,7 @@ def combine_each(
     """Do as `combine`, with a function for each name, which several threads may call for parts of one tensor."""
     if not tensors:
         raise TypeError("there is nothing to compute from: give open files, checkpoints or views")
+    require_open(*tensors)
     first = tensors[0] if names is None else tensors[0].select(*selectors_of(names))
     for other in tensors:
         _check_names(first, other, only=names is not None)
@@ -91,6 +92,15 @@ def combine_each(
     return TensorView(computed, path=path, metadata=metadata, state=first.state if same else None)
 
 
+def require_open(*given: object) -> None:
+    """Refuse paths and dicts where open tensors are needed."""
+    for one in given:
+        if not isinstance(one, LazyTensors):
+            raise TypeError(
+                f"open files, checkpoints or views are needed, not {type(one).__name__}: tensorkeep.open(path)"
+            )
+
+
 def _check_names(first: LazyTensors, other: LazyTensors, *, only: bool) -> None:
     """Refuse to leave out a tensor that not all have."""
     missing = [name for name in first if name not in other]
@@ -101,5 +111,5 @@ def _check_names(first: LazyTensors, other: LazyTensors, *, only: bool) -> None:
             f"{counted(len(absent), 'tensor')} of the others {'is' if len(absent) == 1 else 'are'} not here",
             path=lacks.path,
             expected=listed(f"`{name}`" for name in absent),
-            hint="names= chooses the tensors to combine",
+            hint="Choose the tensors that all have: `.select` and `.drop` of each (--select and --drop)",
         )
