@@ -301,6 +301,15 @@ def test_another_checkpoint_says_what_is_expected(tmp_path: Path, model: Callabl
         assert codes(tensorkeep.check(opened.cast("f16"), against=opened)) == {"dtype": "note"}
 
 
+def test_a_quantized_checkpoint_equals_itself(tmp_path: Path) -> None:
+    weight, scale = np.ones((8, 16), np.int8), np.ones((8, 1), np.float32)
+    save_file({"l.weight": weight, "l.weight_scale": scale}, tmp_path / "model.safetensors")
+
+    for against in (tmp_path / "model.safetensors", tensorkeep.open(tmp_path / "model.safetensors")):
+        report = tensorkeep.check(tmp_path / "model.safetensors", against=against)
+        assert not [finding for finding in report.findings if finding.severity == "error"]
+
+
 def test_a_class_is_imported_by_name(tmp_path: Path) -> None:
     path = saved(Net(), tmp_path)
 

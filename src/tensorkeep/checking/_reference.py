@@ -17,12 +17,13 @@ from typing import Any, Final, TypeAlias
 from tensorkeep.checking._architecture import clean_environment, described
 from tensorkeep.checking._comparison import Form, Reference
 from tensorkeep.checking._names import Expected, Headers
+from tensorkeep.checking._quantized import plain_headers, quantized_in
 from tensorkeep.checking._settings import MAX_CONFIG_NBYTES, Settings, parse_config
 from tensorkeep.checkpoint import open_with
 from tensorkeep.encryption import Keys
 from tensorkeep.errors import LimitError, MissingDependencyError, SourceMissingError, UnsupportedError
 from tensorkeep.kinds import Opened, OpenOptions
-from tensorkeep.tensors import LazyTensor
+from tensorkeep.tensors import LazyTensor, LazyTensors
 from tensorkeep.transport import ByteRange, is_directory, join, open_source, split
 
 Against: TypeAlias = "str | os.PathLike[str] | Mapping[str, LazyTensor] | Callable[[], Any]"
@@ -51,6 +52,12 @@ def headers_of(tensors: Mapping[str, LazyTensor]) -> Headers:
     return {name: Expected(lazy.dtype, lazy.shape) for name, lazy in tensors.items()}
 
 
+def _plain(tensors: Mapping[str, LazyTensor]) -> Headers:
+    """Return the headers of another checkpoint as it is compared: quantized tensors have their true shapes."""
+    headers = headers_of(tensors)
+    return plain_headers(headers, quantized_in(tensors, headers)) if isinstance(tensors, LazyTensors) else headers
+
+
 def config_beside(path: str) -> Settings | None:
     """Read the `config.json` of a directory, or beside a file, if it is there."""
     directory = path if is_directory(path) else split(path)[0]
@@ -63,7 +70,7 @@ def reference_of(against: Any, path: str | None, keys: Keys | None) -> Reference
     """Return the tensors that are expected in the checkpoint at a path; keys are for another checkpoint."""
     if isinstance(against, Mapping):
         name = f"`{against.path}`" if isinstance(against, Opened) else "the other checkpoint"
-        return Reference(name, [Form(headers_of(against))])
+        return Reference(name, [Form(_plain(against))])
     if isinstance(against, str | os.PathLike):
         text = os.fspath(against)
         if _class_named(text) and not os.path.exists(text):
@@ -78,7 +85,7 @@ def _of_path(path: str, keys: Keys | None) -> Reference:
     try:
         with open_with(path, OpenOptions(keys=None if keys is None else keys.optional())) as other:
             other.require_names()
-            return Reference(f"`{path}`", [Form(headers_of(other))])
+            return Reference(f"`{path}`", [Form(_plain(other))])
     except SourceMissingError:
         if not is_directory(path) or config_beside(path) is None:
             raise
