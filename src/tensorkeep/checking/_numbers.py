@@ -67,7 +67,7 @@ def _not_numbers(measured: Mapping[str, TensorStatistics]) -> Iterator[CheckFind
                 f"{counted(len(found), 'tensor')} with {what}",
                 list(found),
                 expected="finite numbers",
-                found=f"{sum(found.values()):,} {what}",
+                found=f"{what}: {sum(found.values()):,}",
                 advice="Go back to a step before training diverged; tensorkeep verify says if it is damage instead",
             )
 

@@ -96,12 +96,11 @@ def _notes(tensors: LazyTensors, headers: Headers) -> dict[str, Any]:
     wanted = [
         name
         for name, one in headers.items()
-        if prod(one.shape) * one.itemsize <= _MAX_NOTE_NBYTES
-        and (
-            (_MARK in name and one.dtype == "U8")
-            or (name.endswith("_shape") and one.dtype in {"I32", "I64"} and f"{name[:-6]}_packed" in headers)
-            or (name.endswith(".weight_format") and one.dtype == "U8")
+        if (
+            (one.dtype == "U8" and (_MARK in name or name.endswith(".weight_format")))
+            or (one.dtype in {"I32", "I64"} and name.endswith("_shape") and f"{name[:-6]}_packed" in headers)
         )
+        and prod(one.shape) * one.itemsize <= _MAX_NOTE_NBYTES
     ]
     notes: dict[str, Any] = {}
     if wanted:
