@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
 
@@ -20,6 +22,7 @@ from tensorkeep.arrays.jax import memory
 from tensorkeep.errors import DeviceError, DtypeError, StateError, UnsupportedError
 from tests.contracts.array_library import ArrayLibrary
 from tests.libraries.memory import ADDRESSES, check_explained, over_memory
+from tests.support import ROOT
 
 
 class TestJax(ArrayLibrary):
@@ -42,6 +45,15 @@ def test_memory_is_shared_at_multiples_of_64(dtype: str, offset: int) -> None:
 
     assert is_shared == (offset % 64 == 0)
     assert float(array.astype(jnp.float32).sum()) == 24
+
+
+def test_jax_without_its_cpu_loads_to_the_devices_that_it_has(tmp_path: Path) -> None:
+    tensorkeep.save({"a": np.arange(3, dtype=np.float32)}, tmp_path / "a.safetensors")
+    command = [sys.executable, "-m", "tests.support.jax.without_cpu", str(tmp_path / "a.safetensors")]
+
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+
+    assert done.stdout.splitlines() == ["jax [0.0, 1.0, 2.0]", "flax [0.0, 1.0, 2.0]"], done.stderr[-2000:]
 
 
 def test_the_fast_way_to_share_memory_exists_in_this_version_of_jax() -> None:

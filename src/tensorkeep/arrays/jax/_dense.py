@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tensorkeep.arrays._base import TensorToWrite
 from tensorkeep.arrays._by_numpy import ArraysByNumpy
 from tensorkeep.arrays.jax._sharded import is_in_shards, is_whole_here, sharded_to_write
-from tensorkeep.arrays.jax.devices import is_on_cpu, jax_device
+from tensorkeep.arrays.jax.devices import cpu_device, is_on_cpu, jax_device
 from tensorkeep.arrays.jax.memory import ARRAY_CLASS, over_memory
 from tensorkeep.dtypes import BY_NUMPY, DType
 from tensorkeep.errors import UnsupportedError
@@ -34,7 +34,7 @@ class JaxArrays(ArraysByNumpy):
     def __init__(self, device: Any = "cpu") -> None:
         is_plain_cpu = isinstance(device, str) and device == "cpu"
         self._device = None if is_plain_cpu else jax_device(device)
-        self.is_on_host = self._device is None or is_on_cpu(self._device)
+        self.is_on_host = cpu_device() is not None if self._device is None else is_on_cpu(self._device)
 
     def place(self, tensors: dict[str, Any]) -> dict[str, Any]:
         """Move arrays to the device or sharding."""

@@ -29,6 +29,14 @@ def jax_device(device: Any) -> Any:
     )
 
 
+def cpu_device() -> Any:
+    """Return jax's first CPU device here; None if jax was set up without the CPU, as by `JAX_PLATFORMS=cuda`."""
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:
+        return None
+
+
 def is_on_cpu(device: Any) -> bool:
     """Say whether a Device or all devices of a Sharding are the CPU."""
     devices: set[Any] = device.device_set if isinstance(device, jax.sharding.Sharding) else {device}

@@ -12,6 +12,8 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from tensorkeep.arrays.jax.devices import cpu_device
+
 try:
     from jax._src.core import ShapedArray
     from jaxlib._jax import batched_device_put as _put
@@ -23,13 +25,16 @@ try:
 
     ARRAY_CLASS: Any = ArrayImpl
 except ImportError:
-    ARRAY_CLASS = type(jax.device_put(np.zeros(0, np.float32), jax.devices("cpu")[0]))
+    ARRAY_CLASS = type(jax.device_put(np.zeros(0, np.float32), cpu_device()))
 
 
 def over_memory(arrays: dict[str, npt.NDArray[Any]]) -> dict[str, Any]:
-    """Return jax.Arrays over the memory of arrays, whose addresses are multiples of 64."""
-    device = jax.local_devices(backend="cpu")[0]
-    if _put is None:
+    """Return jax.Arrays over the memory of arrays, whose addresses are multiples of 64.
+
+    If jax was set up without the CPU, they are copies on its default device.
+    """
+    device = cpu_device()
+    if device is None or _put is None:
         with jax.default_device(device):  # unlike an argument, it leaves them free to move
             return dict(zip(arrays, jax.device_put(list(arrays.values())), strict=True))
     sharding = jax.sharding.SingleDeviceSharding(device)
