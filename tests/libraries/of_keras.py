@@ -139,7 +139,7 @@ class TestKeras(RunStates):
             tensorkeep.keras.restore(state, model=model, rng=False)
             assert int(model.optimizer.iterations) == 7
         state["optimizer"][name] = np.array(2**63, "uint64")
-        with pytest.raises(StateDictMismatchError, match=r"lose values: `.*iteration` .* here, uint64 saved"):
+        with pytest.raises(StateDictMismatchError, match=r"of another dtype: `.*iteration` .* here, uint64 saved"):
             tensorkeep.keras.restore(state, model=model, rng=False)
 
 

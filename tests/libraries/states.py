@@ -98,7 +98,9 @@ class RunStates:
         broken: dict[str, Callable[[dict[str, Any]], Any]] = {
             "1 missing": lambda model: model.pop(name),
             "1 unexpected: `strange`": lambda model: model.update(strange=model[name]),
-            "float64 saved": lambda model: model.update({name: as_numpy(model[name]).astype(np.float64)}),
+            " 1 of another dtype: .*float64 saved": lambda model: model.update({
+                name: as_numpy(model[name]).astype(np.float64)
+            }),
             "str saved": lambda model: model.update({name: "text"}),
         }
         for message, breaks in broken.items():

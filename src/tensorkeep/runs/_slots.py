@@ -67,7 +67,7 @@ def prepare_slots(slots: Sequence[Slot], saved: Any, part: str, kind: str, *, st
         _fact("missing", missing if strict else (), "`{}`".format),
         _fact("unexpected", unexpected if strict else (), "`{}`".format),
         _fact("of another shape", shapes, lambda item: f"`{item[0]}` {list(item[1])} here, {list(item[2])} saved"),
-        _fact(" of a dtype that would lose values", others, str),
+        _fact("of another dtype", others, str),
     ]
     if any(facts):
         raise StateDictMismatchError(
