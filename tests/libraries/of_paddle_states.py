@@ -10,7 +10,7 @@ import paddle
 import pytest
 
 import tensorkeep.paddle
-from tensorkeep.errors import StateDictMismatchError
+from tensorkeep.errors import StateDictMismatchError, StateError
 from tests.libraries.states import RunStates, as_numpy, flat
 
 lr = paddle.optimizer.lr
@@ -146,6 +146,13 @@ def test_schedulers_and_scalers_by_name(tmp_path: Path) -> None:
     assert others["scaler"].state_dict() == scaler.state_dict()
     with pytest.raises(StateDictMismatchError, match="schedule is not the state of this CosineAnnealingDecay"):
         tensorkeep.paddle.restore(tmp_path / "x.safetensors", schedule=lr.CosineAnnealingDecay(0.1, 10))
+
+
+def test_an_optimizer_without_names_is_refused() -> None:
+    optimizer = paddle.optimizer.LBFGS(parameters=paddle.nn.Linear(2, 2).parameters())
+
+    with pytest.raises(StateError, match="LBFGS cannot be captured"):
+        tensorkeep.paddle.capture(optimizer=optimizer)
 
 
 def test_parameters_in_nested_states(tmp_path: Path) -> None:

@@ -54,6 +54,15 @@ def test_steps_of_orbax_are_continued(alone: JaxProcesses, tmp_path: Path) -> No
     assert sorted(os.listdir(tmp_path / "run" / "step-00000006"))
 
 
+@pytest.mark.parametrize("names", [{"step_prefix": "ckpt"}, {"step_format_fixed_length": 6}])
+def test_steps_that_orbax_named_otherwise_are_found(
+    names: dict[str, Any], alone: JaxProcesses, tmp_path: Path
+) -> None:
+    (said,) = alone.run(manager_runs.named_by_orbax, str(tmp_path / "run"), names)
+
+    assert said == {"latest": 7, "restored": True}
+
+
 def test_what_cannot_be_done_is_said(alone: JaxProcesses, tmp_path: Path) -> None:
     (said,) = alone.run(manager_runs.refused, str(tmp_path / "run"))
 

@@ -15,6 +15,7 @@ from tensorkeep.arrays.elements import known_dtype
 from tensorkeep.arrays.jax.dtypes import array_dtype
 from tensorkeep.arrays.jax.memory import ARRAY_CLASS, committed
 from tensorkeep.arrays.jax.weak import made_weak
+from tensorkeep.errors import DtypeError
 from tensorkeep.jax.meshes._read_regions import TensorPart, read_parts
 from tensorkeep.jax.meshes._regions import region_of, regions_of
 from tensorkeep.parallel import ProgressMeter
@@ -79,10 +80,13 @@ def _shards_of(
     regions: dict[tuple[Any, tuple[int, ...]], list[Region]],
 ) -> _Shards:
     """Return what is read of a tensor; of many with one shape and sharding, this is found out once."""
-    dtype = array_dtype(lazy.reader.cast_to or known_dtype(name, lazy.entry))
+    try:
+        dtype = array_dtype(lazy.reader.cast_to or known_dtype(lazy.name, lazy.entry))
+    except DtypeError as error:
+        raise error.with_fields(tensor=lazy.name) from None
     key = sharding, lazy.shape
     if key not in regions:
-        regions[key] = _joined(regions_of(sharding, lazy.shape, name))
+        regions[key] = _joined(regions_of(sharding, lazy.shape, lazy.name))
     return _Shards(name, lazy, dtype, sharding, regions[key])
 
 

@@ -23,6 +23,8 @@ from tensorkeep.texts import listed
 _N_LISTED: Final = 20
 """Names in a message."""
 
+_ROOT: Final = "the tree"
+
 _MAX_UNEXPECTED: Final = 10_000
 """Names that are collected of what no template has."""
 
@@ -138,9 +140,11 @@ def _with_saved(leaf: Leaf, saved: Any) -> Leaf:
 
 def _refuse(missing: list[str], unexpected: list[str], unfit: list[Leaf], path: str) -> NoReturn:
     unfit = [leaf for leaf in unfit if leaf.saved is not MISSING and leaf.saved is not None]
-    texts = [f"{name} is missing" for name in missing]
+    texts = [f"{name or _ROOT} is missing" for name in missing]
     texts += [f"{name} is only in the file" for name in unexpected]
-    texts += [f"{leaf.path} is {words_for_leaf(leaf.saved)}, not {words_for_leaf(leaf.template)}" for leaf in unfit]
+    texts += [
+        f"{leaf.path or _ROOT} is {words_for_leaf(leaf.saved)}, not {words_for_leaf(leaf.template)}" for leaf in unfit
+    ]
     raise StateDictMismatchError(
         "what was saved does not fit the tree",
         path=path,

@@ -118,6 +118,19 @@ def coming_from(directory: str) -> dict[str, Any]:
         }
 
 
+def named_by_orbax(directory: str, names: dict[str, Any]) -> dict[str, Any]:
+    """Save a step with orbax under names of its options, and restore it with our manager."""
+    import orbax.checkpoint as ocp
+
+    ours = importlib.import_module(OURS)
+    options = ocp.CheckpointManagerOptions(enable_async_checkpointing=False, **names)
+    with ocp.CheckpointManager(directory, options=options) as manager:
+        manager.save(7, args=ocp.args.StandardSave(state_of(7, (1, 2))))
+    with ours.CheckpointManager(directory, options=options, engine="tensorstore") as manager:
+        restored = manager.restore(7, args=ocp.args.StandardRestore(abstract(state_of(0, (1, 2)))))
+        return {"latest": manager.latest_step(), "restored": equal(restored, state_of(7, (1, 2)))}
+
+
 def _restore_args(like: Any) -> Any:
     import orbax.checkpoint as ocp
 
