@@ -150,6 +150,28 @@ def test_what_is_wrong(shapes: Shapes, config: dict[str, Any], kind: str, messag
             dequantize(opened(shapes), config={"quantization_config": config})
 
 
+@pytest.mark.parametrize(
+    ("shapes", "config", "expected", "found"),
+    [
+        (GPTQ, {"quant_method": "gptq", "bits": 4, "group_size": 64}, "[64]", "[32]"),
+        (FP8, {"quant_method": "fp8", "weight_block_size": [64, 64]}, "[64, 64]", "[128, 128]"),
+    ],
+)
+def test_sizes_that_the_configuration_says_otherwise(
+    shapes: Shapes, config: dict[str, Any], expected: str, found: str
+) -> None:
+    (finding,) = of(shapes, **config).findings
+
+    assert (finding.kind, finding.tensor, finding.is_error) == ("declared", "a.weight", False)
+    assert (finding.expected, finding.found) == (expected, found)
+
+
+def test_a_size_of_all_is_no_other_size() -> None:
+    assert of(GPTQ, quant_method="gptq", bits=4, group_size=-1).findings == ()
+    one_group = changed(GPTQ, scales=("F16", [1, 64]), qzeros=("I32", [1, 8]))
+    assert of(one_group, quant_method="gptq", bits=4, group_size=1024).findings == ()
+
+
 def test_groups_that_overlap() -> None:
     eight = GROUP | {"weights": GROUP["weights"] | {"num_bits": 8}}  # type: ignore[operator]
     found = of(PACKED, quant_method="compressed-tensors", config_groups={"g": GROUP, "h": eight})

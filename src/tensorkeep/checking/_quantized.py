@@ -20,6 +20,7 @@ _MESSAGES: Final = {
     "contradiction": "parts of quantized tensors do not fit each other",
     "reciprocal": "quantized tensors have a scale and its reciprocal: loaders will not agree on one",
     "overlap": "groups of the configuration name the same modules and differ",
+    "declared": "the configuration and the tensors do not agree on how many elements share a scale",
     "ignored": "the configuration and the tensors do not agree on what is quantized",
     "unsupported": "quantized in a way that is not known here, so it was not checked",
 }

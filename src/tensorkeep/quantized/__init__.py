@@ -7,6 +7,7 @@
 - `_config`: what `config.json` and `hf_quant_config.json` say. Pure.
 - `_settings`: what these say of each module. Pure.
 - `families/`: the ways to store quantized tensors, one file for each family. Pure.
+- `_declared`: blocks of another size than a configuration says. Pure.
 - `_recognize`: quantized tensors from headers and configurations. Pure.
 - `_read`: `layouts`.
 - `computing/`: numbers, computed when they are read.

@@ -11,6 +11,7 @@ from typing import Any, Final
 from tensorkeep.errors import LimitError, UnsupportedError
 from tensorkeep.formats.gguf import GGML_TYPES_BY_NAME
 from tensorkeep.quantized._config import QuantConfig
+from tensorkeep.quantized._declared import examine_sizes
 from tensorkeep.quantized._record import (
     ContradictionError,
     Headers,
@@ -68,6 +69,7 @@ def recognize(headers: Headers, config: QuantConfig, notes: Mapping[str, Any]) -
     findings += broken.values()
     findings += _orphans(headers, taken)
     findings += settings.overlaps()
+    findings += examine_sizes(tensors, settings)
     findings += _ignored(tensors, settings)
     findings += _left_plain(headers, tensors, taken, settings)
     leftovers = frozenset(

@@ -9,7 +9,9 @@ import msgspec
 
 from tensorkeep.dtypes import ALL_BY_NAME
 
-FindingKind: TypeAlias = Literal["missing", "contradiction", "reciprocal", "overlap", "ignored", "unsupported"]
+FindingKind: TypeAlias = Literal[
+    "missing", "contradiction", "reciprocal", "overlap", "declared", "ignored", "unsupported"
+]
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -46,6 +48,7 @@ class LayoutFinding(msgspec.Struct, frozen=True, omit_defaults=True):
             - `"contradiction"`: shapes, dtypes or settings that do not fit each other.
             - `"reciprocal"`: two scales, one to divide by and one to multiply by.
             - `"overlap"`: two groups of the configuration that name the same module and differ.
+            - `"declared"`: scales for more or fewer elements than the configuration says.
             - `"ignored"`: a module that is quantized although the configuration leaves it out, or the reverse.
             - `"unsupported"`: a layout that is recognized, and whose numbers are not known here.
         message: The same in a sentence.
