@@ -495,7 +495,7 @@ def test_a_kill_leaves_what_was_there(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
 @pytest.mark.parametrize(
-    ("kind", "max_nbytes"), [("plain", 150_000_000), ("legacy", 150_000_000), ("turned", 220_000_000)]
+    ("kind", "max_nbytes"), [("plain", 150_000_000), ("legacy", 150_000_000), ("turned", 240_000_000)]
 )
 def test_memory_does_not_grow_with_the_checkpoint(tmp_path: Path, kind: str, max_nbytes: int) -> None:
     block = torch.zeros(4000, 5000)

@@ -86,3 +86,12 @@ def test_a_broken_tensorflow_checkpoint_is_not_clean(tmp_path: Path) -> None:
     (tmp_path / "ckpt-7.index").write_bytes(b"")
 
     assert [file.verdict for file in tensorkeep.scan(tmp_path / "ckpt-7").files] == ["unreadable"]
+
+
+def test_an_index_that_is_no_text_names_no_files(tmp_path: Path) -> None:
+    index = tmp_path / "flax_model.msgpack.index.json"
+    index.write_bytes(b'{"\x88": 1}')
+
+    report = tensorkeep.scan(index)
+
+    assert [file.path for file in report.files] == [str(index)]

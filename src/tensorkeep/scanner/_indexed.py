@@ -26,7 +26,7 @@ def shards_of(path: str) -> list[str]:
     try:
         text = _read(path)
         named = msgspec.json.decode(text, type=_Document).weight_map.values()
-    except (TensorkeepError, msgspec.MsgspecError, RecursionError):
+    except (TensorkeepError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return []
     directory, _ = split(path)
     names = list(dict.fromkeys(name for each in named for name in _names(each)))

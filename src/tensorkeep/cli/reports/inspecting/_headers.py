@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import tensorkeep
 from tensorkeep.cli.reports.inspecting._report import Order, Report, report_on
 from tensorkeep.cli.reports.inspecting._state import StateReport, read_state
 from tensorkeep.dtypes import HOLDS_QUANTIZED
 from tensorkeep.formats.safetensors import ENCRYPTION_KEY, describe_file
-from tensorkeep.kinds import policy_for
 from tensorkeep.transport import finish_pending_commit, open_source
 
 if TYPE_CHECKING:
@@ -19,6 +18,9 @@ if TYPE_CHECKING:
     from tensorkeep.formats import Description
     from tensorkeep.kinds import LeftOut
     from tensorkeep.quantized import Layouts
+
+_POLICY: Final = "TENSORKEEP_TRUST"
+"""The variable that names a policy; what that is, `tensorkeep.open` knows."""
 
 
 def read_report(
@@ -37,7 +39,8 @@ def read_report(
     is_alone = (
         engine is None
         and keys is None
-        and policy_for(trust, path) is None
+        and trust is None
+        and not os.environ.get(_POLICY)
         and path.endswith(".safetensors")
         and not os.path.isdir(path)
         and not _is_under_way(path)
