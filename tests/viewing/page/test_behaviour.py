@@ -287,8 +287,14 @@ def test_work_stops_when_one_goes_elsewhere(look: Look, file: Path) -> None:
     held: list[Route] = []
     page.route("**/api/statistics*", lambda route: held.append(route))
 
-    page.get_by_role("treeitem", name=re.compile("^head")).click()
+    with page.expect_request("**/api/statistics*"):
+        page.get_by_role("treeitem", name=re.compile("^head")).click()
     expect(page.get_by_role("progressbar", name="Reading")).to_be_visible()
+    for _ in range(1000):  # the page shows its progress before the request is held here
+        if held:
+            break
+        page.wait_for_timeout(10)
+    assert len(held) == 1
     with page.expect_event("requestfailed") as ended:
         page.get_by_role("link", name="Files").click()
 
