@@ -20,7 +20,7 @@ class _Document(msgspec.Struct, frozen=True):
 
 
 def shards_of(path: str) -> list[str]:
-    """Return the paths of the files that an index names, in its order; empty if it is none, or cannot be read."""
+    """Return the paths of the files that an index names, in order; empty if it is not an index or cannot be read."""
     if not path.lower().endswith(_SUFFIXES):
         return []
     try:
