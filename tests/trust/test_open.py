@@ -190,6 +190,31 @@ def test_pickles_and_formats_are_refused_by_the_rule(tmp_path: Path, signed: Pat
     assert tensorkeep.load(tmp_path / "w.npz", trust=only)["w"][4] == 4
 
 
+def save_program(path: Path) -> Path:
+    torch.export.save(torch.export.export(torch.nn.Linear(4, 2), (torch.ones(1, 4),)), path)
+    return path
+
+
+def test_pickles_in_other_formats_are_refused_by_the_rule(tmp_path: Path) -> None:
+    plain, mixed = tmp_path / "plain.npz", tmp_path / "mixed.npz"
+    np.savez(plain, w=np.ones(3))
+    np.savez(mixed, w=np.ones(3), words=np.array([{}], dtype=object))
+    program = save_program(tmp_path / "program.pt2")
+    for path in (plain, mixed, program):
+        sign(path, KEY)
+    allowed = Policy((Rule(keys=(KEY.public,), pickles=True),))
+
+    assert set(tensorkeep.load(plain, trust=POLICY)) == {"w"}
+    for path, name, found in ((mixed, "w", "'words'"), (program, "weight", r"model\.pt")):
+        with pytest.raises(TrustError, match=rf"does not allow pickles[\s\S]*{found}"):
+            tensorkeep.open(path, trust=POLICY)
+        with pytest.raises(TrustError, match="does not allow pickles"):
+            tensorkeep.convert(path, tmp_path / "converted", trust=POLICY)
+        with tensorkeep.open(path, trust=allowed) as opened:
+            assert name in opened
+    assert not (tmp_path / "converted").exists()
+
+
 def test_digests_can_be_demanded(tmp_path: Path, signed: Path) -> None:
     strict = Policy((Rule(keys=(KEY.public,), digests=True),))
     assert tensorkeep.load(signed, trust=strict)

@@ -15,7 +15,7 @@ from tensorkeep.errors import SourceMissingError, TrustError, UnsupportedError
 from tensorkeep.kinds import Found, Opened, OpenOptions, Place
 from tensorkeep.signing import files_below, has_link, holds_signature, is_ignored
 from tensorkeep.transport import is_directory, is_remote, join, open_source, split
-from tensorkeep.trust import Policy, Proof, prove
+from tensorkeep.trust import Policy, Proof, Rule, prove
 
 _Identity = tuple[int, ...]
 
@@ -24,32 +24,40 @@ class Demand(msgspec.Struct, frozen=True):
     """What a policy demands of one open.
 
     Attributes:
+        rule: What the policy says of the path.
         options: How to open.
         proof: What must be read whole; None if nothing must be.
         name: Name of the file that is opened, if it was read whole already.
         read: The path of each file that was read whole, and which file that was.
     """
 
+    rule: Rule
     options: OpenOptions
     proof: Proof | None = None
     name: str | None = None
     read: Mapping[str, _Identity] = {}
 
     def check(self, opened: Opened) -> Opened:
-        """Refuse what was opened unless all its files are proven; it is closed then."""
-        if self.proof is None:
-            return opened
+        """Refuse what was opened if it has pickles, or files that are not proven; it is closed then."""
         try:
-            for name, source in opened.sources.items():
-                if self.name is None:  # all files of the directory were read
-                    self.proof.file(name)
-                elif name != self.name:
-                    self.proof.check_whole(name, source)
-            _refuse_changed(self.read)
+            if opened.pickles:
+                self.rule.refuse_pickles(
+                    opened.path, f"{opened.format_name} with a pickle, {opened.pickles[0]!r:.200}"
+                )
+            if self.proof is not None:
+                self._check_files(opened, self.proof)
         except BaseException:
             opened.close()
             raise
         return opened
+
+    def _check_files(self, opened: Opened, proof: Proof) -> None:
+        for name, source in opened.sources.items():
+            if self.name is None:  # all files of the directory were read
+                proof.file(name)
+            elif name != self.name:
+                proof.check_whole(name, source)
+        _refuse_changed(self.read)
 
 
 def demand_of(policy: Policy, place: Place, found: Found, options: OpenOptions) -> Demand:
@@ -62,18 +70,18 @@ def demand_of(policy: Policy, place: Place, found: Found, options: OpenOptions) 
     rule.refuse_format(found.format, place.path)
     proof = prove(rule, place.path)
     if found.kind.proves_reads:
-        return Demand(msgspec.structs.replace(options, proof=proof, verify=options.verify or rule.digests))
+        return Demand(rule, msgspec.structs.replace(options, proof=proof, verify=options.verify or rule.digests))
     if rule.digests:
         raise TrustError("the policy demands a digest for each tensor", path=place.path, found=found.kind.name)
     if proof is None:
-        return Demand(options)
+        return Demand(rule, options)
     name = None if is_directory(place.path) else split(place.path)[1]
     if name is not None and not is_remote(place.path) and not os.path.isfile(place.path):
         name = None  # what the names of several files begin with
     read = dict(_check_files(proof, [name] if name else proof.files, rule.links))
     if name is None:
         _refuse_unsigned(proof)
-    return Demand(options, proof, name, read)
+    return Demand(rule, options, proof, name, read)
 
 
 def _check_files(proof: Proof, names: Iterable[str], links: bool) -> Iterator[tuple[str, _Identity]]:

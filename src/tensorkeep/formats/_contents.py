@@ -121,6 +121,7 @@ class FileContents(msgspec.Struct, frozen=True):
             `UntypedTensor` can be given by name.
         strings: Name to each array of strings.
         files: Path to each other file that holds tensors, below the directory of this one.
+        pickles: Names of arrays or members that are pickles, which the format's own library would unpickle.
     """
 
     tensors: Mapping[str, TensorPlace]
@@ -129,6 +130,7 @@ class FileContents(msgspec.Struct, frozen=True):
     unknowns: Mapping[str, Any] = {}
     strings: Mapping[str, StringArray] = {}
     files: Mapping[str, ByteSource] = {}
+    pickles: tuple[str, ...] = ()
 
     def unread(self) -> dict[str, Any]:
         """Return the unknown objects that have elements."""

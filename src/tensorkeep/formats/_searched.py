@@ -30,6 +30,9 @@ class SearchedContents:
     files: Mapping[str, ByteSource] = {}
     """Other files: a format with any cannot be searched."""
 
+    pickles: tuple[str, ...] = ()
+    """Parts that are pickles: a format with any cannot be searched."""
+
     def __init__(self, source: ByteSource, find: Find, read: Callable[[], FileContents]) -> None:
         self._source = source
         self._find = find

@@ -11,14 +11,13 @@ from itertools import islice
 from typing import Final
 
 from tensorkeep.formats.archives import Archive
-from tensorkeep.formats.pt2 import LEGACY_GRAPH, MARK, code_in_graph, pickled_members
+from tensorkeep.formats.pt2 import LEGACY_GRAPH, MARK, PICKLED_OBJECTS, code_in_graph, pickled_members
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.scanner._content import Content
 from tensorkeep.scanner._findings import FindingLog
 from tensorkeep.scanner._scan_pickles import scan_pickles
 
 _COMPILED: Final = "data/aotinductor/"
-_OBJECTS: Final = ("data/constants/custom_obj_", "data/constants/opaque_obj_")
 _UNREAD: Final = ("data/executorch/", "data/mtia", "xl_model_weights/")
 _GRAPHS: Final = "models/"
 _CONFIGS: Final = ("_weights_config.json", "_constants_config.json")
@@ -43,7 +42,7 @@ def scan_exported(members: list[Content], log: FindingLog) -> None:
                 log.add("unknown", "it is not known to be data", member)
             elif path.startswith(_GRAPHS) or path == LEGACY_GRAPH:
                 _scan_graph(member, log)
-            elif path.startswith(_OBJECTS):
+            elif path.startswith(PICKLED_OBJECTS):
                 log.add("unknown", "torch.export unpickles an object", member)
     pickled = set(_pickled(named, log))
     for path, member in named:
@@ -68,5 +67,5 @@ def _pickled(named: Iterable[tuple[str, Content]], log: FindingLog) -> Iterator[
                 folder, slash, _ = path.rpartition("/")
                 for name in pickled_members(member.read(member.nbytes), path):
                     yield f"{folder}{slash}{name}".casefold()
-        elif path.startswith(_OBJECTS):
+        elif path.startswith(PICKLED_OBJECTS):
             yield path

@@ -9,7 +9,7 @@ A policy file is TOML:
     authorities = [{ certificate = "keys/ca.pem", subject = "*@example.com" }]
     signatures = 1           # how many of these keys, identities and authorities must have signed
     digests = false          # whether each tensor must have a digest of its own
-    pickles = false          # whether formats made of pickles may be opened
+    pickles = false          # whether pickles may be opened, also in other formats
     formats = ["safetensors", "gguf"]
     links = false            # whether signed files may be symbolic links, as in the cache of the Hub
     partial = false          # whether `verify` accepts that signed files are missing
@@ -61,7 +61,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         authorities: Authorities; all whom one of them certifies count as one signer.
         signatures: How many different keys, identities and authorities must have signed each file; 0 if none.
         digests: Whether each tensor must have a digest of its own.
-        pickles: Whether formats made of pickles may be opened.
+        pickles: Whether formats made of pickles, and files with pickles in them, may be opened.
         formats: Names of formats that may be opened, such as `"safetensors"`; None for all.
         links: Whether signed files may be symbolic links.
         partial: Whether `verify` accepts that signed files are missing.

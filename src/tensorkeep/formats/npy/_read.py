@@ -83,6 +83,7 @@ def _contents_of(source: ByteSource, named: list[tuple[str, Member]], *, has_oth
     unknowns: dict[str, UntypedTensor | UnknownArray] = {}
     strings: dict[str, StringArray] = {}
     times: dict[str, str] = {}
+    pickles: list[str] = []
     headers = _Headers(source)
     for (name, member), head in zip(named, _heads_of(source, [member for _, member in named]), strict=True):
         try:
@@ -91,6 +92,7 @@ def _contents_of(source: ByteSource, named: list[tuple[str, Member]], *, has_oth
                 header, data_start = headers.read(member, head)
                 placed = place_array(name, header, data_start, bytes_of(member, source))
                 times |= times_of(name, header)
+                pickles += [name] if header.elements.holds_objects else []
             for part, array in placed.items():
                 if part in tensors or part in unknowns or part in strings:
                     raise FormatError("two arrays, or fields of them, have one name", found=repr(part))
@@ -103,7 +105,7 @@ def _contents_of(source: ByteSource, named: list[tuple[str, Member]], *, has_oth
         except TensorkeepError as error:
             raise error.with_fields(path=source.name, tensor=error.tensor or name) from None
     metadata = {_TIMES_KEY: msgspec.json.encode(times).decode()} if times else None
-    return FileContents(tensors, metadata, unknowns=unknowns, strings=strings)
+    return FileContents(tensors, metadata, unknowns=unknowns, strings=strings, pickles=tuple(pickles))
 
 
 def _heads_of(source: ByteSource, members: list[Member]) -> list[bytes]:

@@ -11,8 +11,17 @@ Nothing is run: torch makes Python code of the graph, and a package may hold com
 """
 
 from tensorkeep.formats.pt2._graph import code_in_graph
-from tensorkeep.formats.pt2._members import LEGACY_GRAPH, MARK, is_pt2
+from tensorkeep.formats.pt2._members import LEGACY_GRAPH, MARK, PICKLED_OBJECTS, is_pt2
 from tensorkeep.formats.pt2._payloads import pickled_members
 from tensorkeep.formats.pt2._read import ProgramContents, parse_pt2
 
-__all__ = ["LEGACY_GRAPH", "MARK", "ProgramContents", "code_in_graph", "is_pt2", "parse_pt2", "pickled_members"]
+__all__ = [
+    "LEGACY_GRAPH",
+    "MARK",
+    "PICKLED_OBJECTS",
+    "ProgramContents",
+    "code_in_graph",
+    "is_pt2",
+    "parse_pt2",
+    "pickled_members",
+]

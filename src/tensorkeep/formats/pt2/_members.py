@@ -19,6 +19,7 @@ LEGACY_GRAPH: Final = "serialized_exported_program.json"
 WEIGHTS: Final = "data/weights/"
 CONSTANTS: Final = "data/constants/"
 COMPILED: Final = "data/aotinductor/"
+PICKLED_OBJECTS: Final = ("data/constants/custom_obj_", "data/constants/opaque_obj_")
 _EXTRA: Final = ("extra/", "extra_files/")
 _LEFT: Final = {
     "models/": "a program, which is not run",
@@ -98,6 +99,11 @@ class Package(msgspec.Struct, frozen=True):
                 expected=f"a member {path!r:.200} that is not compressed",
             )
         return member
+
+
+def is_pickled(path: str) -> bool:
+    """Say whether torch.export unpickles a member because of its name."""
+    return path.endswith(".pt") or path.startswith(PICKLED_OBJECTS)
 
 
 def is_pt2(source: ByteSource) -> bool:

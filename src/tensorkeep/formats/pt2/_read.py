@@ -11,7 +11,7 @@ from tensorkeep.errors import FormatError
 from tensorkeep.formats._chunks import Checksum
 from tensorkeep.formats._contents import FileContents, TensorPlace
 from tensorkeep.formats.archives import Member
-from tensorkeep.formats.pt2._members import COMPILED, CONSTANTS, WEIGHTS, Package, open_package
+from tensorkeep.formats.pt2._members import COMPILED, CONSTANTS, WEIGHTS, Package, is_pickled, open_package
 from tensorkeep.formats.pt2._payloads import Payload, View, parse_compiled_weights, parse_payloads, view_of
 from tensorkeep.formats.pt2._pickled import Found, Pickled, read_pickled
 from tensorkeep.transport import ByteSource
@@ -46,6 +46,9 @@ class _Reader:
     def __init__(self, package: Package) -> None:
         self._package = package
         self._known: set[str] = set()
+        self._marked: set[str] = set()
+        """Members that a list of weights calls pickles."""
+
         self._pickled: dict[str, Pickled] = {}
         self._sums: dict[str, Checksum | None] = {}
         self._is_big_endian = False
@@ -74,7 +77,13 @@ class _Reader:
                 metadata[member.name] = texts[member.name].decode()
             except UnicodeDecodeError:
                 unknowns[member.name] = "bytes that are not text, saved beside the program"
-        return ProgramContents(tensors, metadata, unknowns=unknowns, programs=package.left_out())
+        return ProgramContents(
+            tensors, metadata, unknowns=unknowns, pickles=self._pickles(), programs=package.left_out()
+        )
+
+    def _pickles(self) -> tuple[str, ...]:
+        """Return the members that torch.export unpickles."""
+        return tuple(path for path in self._package.members if path in self._marked or is_pickled(path))
 
     def _all(self, texts: Mapping[str, bytes]) -> Iterator[tuple[str, str, Found]]:
         """Yield model, name, and where it is, of every weight and constant."""
@@ -97,6 +106,8 @@ class _Reader:
 
     def _find(self, folder: str, name: str, payload: Payload) -> Found:
         member = self._member(folder + payload.path_name, name)
+        if payload.use_pickle:
+            self._marked.add(folder + payload.path_name)
         if payload.use_pickle and payload.tensor_meta is not None:
             return self._open(member).tensor()
         view = view_of(name, payload)

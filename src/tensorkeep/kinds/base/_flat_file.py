@@ -133,6 +133,11 @@ class FlatFile(Opened):
         return self._contents.unknowns
 
     @property
+    def pickles(self) -> tuple[str, ...]:
+        """Names of arrays or members that are pickles."""
+        return self._contents.pickles
+
+    @property
     def strings(self) -> Mapping[str, StringArray]:
         """Name to array of strings, for those in the file."""
         return self._contents.strings

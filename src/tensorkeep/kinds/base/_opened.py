@@ -240,6 +240,11 @@ class Opened(LazyTensors[ArrayT]):
         return {}
 
     @property
+    def pickles(self) -> tuple[str, ...]:
+        """Names of parts that are pickles, in a format that is not made of pickles itself."""
+        return ()
+
+    @property
     def strings(self) -> Mapping[str, StringArray]:
         """Name to array of strings, for those that the files hold beside tensors."""
         return {}
