@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,8 @@ import pytest
 import torch
 
 import tensorkeep
-from tensorkeep.errors import TrustError, UnsupportedError
+from tensorkeep.checkpoint.saving._by_executor import MakeTask
+from tensorkeep.errors import IntegrityError, TrustError, UnsupportedError
 from tensorkeep.signing import PrivateKey, sign
 from tensorkeep.torch import load_sharded
 from tensorkeep.trust import Policy, Rule
@@ -37,6 +41,40 @@ def test_only_what_is_signed_is_read(tmp_path: Path, name: str) -> None:
     assert not list(tmp_path.glob("new*"))
     sign(source, KEY)
     FUNCTIONS[name](source, tmp_path / "new", trust=policy)
+
+
+class Swapping(ThreadPoolExecutor):
+    """Changes a file, but not its time, before the first task that casts tensors of it; tasks are pickled."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(1)
+        self.path = path
+        self.is_swapped = False
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
+        if isinstance(args[-1], MakeTask) and not self.is_swapped:
+            self.is_swapped = True
+            before = self.path.stat()
+            content = bytearray(self.path.read_bytes())
+            content[-1] ^= 1
+            self.path.write_bytes(content)
+            os.utime(self.path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        return super().submit(pickle.loads(pickle.dumps(work)), *pickle.loads(pickle.dumps(args)), **options)
+
+
+@pytest.mark.parametrize("name", ["reshard", "convert"])
+def test_workers_cast_only_what_is_signed(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "w.safetensors"
+    tensorkeep.save({"weight": torch.ones(50, 3)}, path)
+    sign(path, KEY)
+    policy = Policy((Rule(keys=(KEY.public,)),))
+    directory = tmp_path / "new"
+
+    with Swapping(path) as executor:
+        with pytest.raises(IntegrityError, match="weight"):
+            FUNCTIONS[name](path, directory, cast="bf16", trust=policy, executor=executor)
+        assert executor.is_swapped
+    assert not list(directory.glob("*.safetensors"))
 
 
 def test_the_policy_of_the_environment_can_be_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

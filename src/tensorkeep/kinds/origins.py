@@ -23,24 +23,27 @@ class SourceToOpen(msgspec.Struct, frozen=True):
         variant: Which checkpoint of a directory.
         engine: The library that reads it.
         fingerprint: Differs if any of its files does; None if others cannot open these files alike.
+        is_proven: Whether signatures prove its digests, so that what is read must have them.
     """
 
     path: str
     variant: str | None
     engine: str | None
     fingerprint: str | None
+    is_proven: bool = False
 
     @classmethod
     def of(cls, opened: Opened, path: str, variant: str | None = None, engine: str | None = None) -> SourceToOpen:
         """Return the value for what is open at a path or a URL; only a directory has variants."""
         at = path if is_remote(path) else os.path.abspath(path)
-        return cls(at, variant if is_directory(path) else None, engine, _fingerprint(opened))
+        is_proven = opened.proof is not None
+        return cls(at, variant if is_directory(path) else None, engine, _fingerprint(opened), is_proven)
 
     def opened(self) -> Opened:
         """Open it for NumPy; refuse other files."""
         with listing_cache(self.path) as given:
             found = find_kind(Place(given, variant=self.variant))
-            opened = found.open(OpenOptions(variant=self.variant, engine=self.engine))
+            opened = found.open(OpenOptions(variant=self.variant, engine=self.engine, verify=self.is_proven))
         if self.fingerprint not in {None, _fingerprint(opened)}:
             opened.close()
             raise self._other_files()
