@@ -47,7 +47,8 @@ unit: $(READY) ## Run the tests
 	@$(BIN)/python tests/support/remote/get_azurite.py
 	@$(BIN)/python tests/support/get_chromium.py
 	@$(BIN)/python tests/support/signing/get_softhsm.py
-	$(BIN)/pytest --numprocesses logical --dist worksteal
+	@# One more than there are cores: a third of the time, tests wait for other programs, servers and disks.
+	$(BIN)/pytest --numprocesses $$($(BIN)/python -c 'import os; print(os.cpu_count() + 1)') --dist worksteal
 
 test-versions: ## Run the core of the tests on every Python found here, and with the lowest dependencies
 	$(PYTHON) -m tests.support.versions
