@@ -62,6 +62,7 @@ def _fill(file: Any) -> None:
     chunked: Any = {"chunks": (2, 3), "compression": "gzip", "shuffle": True, "fletcher32": True}
     file.create_dataset("group/chunked", data=np.arange(60.0).reshape(6, 10), maxshape=(None, None), **chunked)
     file.create_dataset("group/growing", data=np.arange(40), chunks=(3,), maxshape=(None,))
+    file.create_dataset("fast", data=np.arange(50) % 7, chunks=(20,), compression="lzf")
     file.create_dataset("filled", (5,), "f4", fillvalue=2.0)
     file["records"] = np.zeros(2, [("x", "f4"), ("y", "f8")])
     file["complex"] = np.ones(2, complex)

@@ -24,6 +24,8 @@ SETTINGS: Final[dict[str, dict[str, Any]]] = {
     "contiguous": {},
     "chunked": {"chunks": _CHUNK},
     "deflated": {"chunks": _CHUNK, "compression": "gzip"},
+    "fast": {"chunks": _CHUNK, "compression": "lzf", "fletcher32": True},
+    "shuffled and fast": {"chunks": _CHUNK, "compression": "lzf", "shuffle": True},
     "all filters": {"chunks": _CHUNK, "compression": "gzip", "shuffle": True, "fletcher32": True},
     "shuffled": {"chunks": _CHUNK, "shuffle": True, "maxshape": (26, None)},
     "summed": {"chunks": _CHUNK, "fletcher32": True, "maxshape": (None, 17)},

@@ -161,7 +161,7 @@ def _unknown(
         names = ", ".join(each.name for each in unknown)
         plugins = ", ".join(each.name for each in unknown if each.is_plugin)
         deed = f"HDF5 loads a plugin from outside to undo {plugins}" if plugins else ""
-        reason = READERS_WITH_PLUGIN if any(each.is_separate for each in unknown) else OTHER_READERS
+        reason = READERS_WITH_PLUGIN if plugins else OTHER_READERS
         return UnknownObject(f"{datatype.what} behind filters that are not known here: {names}", reason, deed)
     if space.shape is None:
         return WithoutElements("a dataset without elements (its dataspace is null)")

@@ -1,6 +1,7 @@
 """Datasets in chunks: where the chunks are, and how they come back out of their filters.
 
-- `_filters`: the filters.
+- `_lzf`: one filter.
+- `_filters`: all filters.
 - `_arrays`: the indexes that are arrays.
 - `_index`: the index of any kind.
 - `_chunks`: `Hdf5Chunks`, the chunks of one dataset.

@@ -9,17 +9,17 @@ import msgspec
 from tensorkeep.buffers import Buffer
 from tensorkeep.digests import Hasher
 from tensorkeep.errors import FormatError, IntegrityError, UnsupportedError
+from tensorkeep.formats.hdf5.chunks._lzf import MAX_LZF_RATIO, decompress_lzf
 from tensorkeep.formats.hdf5.structures import CHECKSUM_NBYTES, FLETCHER32, Fields
 from tensorkeep.limits import MAX_DEFLATE_RATIO
 
 DEFLATE: Final = 1
 SHUFFLE: Final = 2
 FLETCHER: Final = 3
-_KNOWN: Final = frozenset((DEFLATE, SHUFFLE, FLETCHER))
+LZF: Final = 32000
+_KNOWN: Final = frozenset((DEFLATE, SHUFFLE, FLETCHER, LZF))
 _BUILT_IN: Final = 6
 """Up to this number, filters are part of HDF5; it loads others from plugins."""
-
-_LZF: Final = 32000
 
 _NAMES: Final = {
     4: "szip",
@@ -27,7 +27,7 @@ _NAMES: Final = {
     6: "scaleoffset",
     305: "lzo",
     307: "bzip2",
-    _LZF: "lzf",
+    LZF: "lzf",
     32001: "blosc",
     32004: "lz4",
     32008: "bitshuffle",
@@ -57,11 +57,6 @@ class Filter(msgspec.Struct, frozen=True):
     def is_plugin(self) -> bool:
         """Whether HDF5 itself lacks it, and would load a shared library of that number."""
         return self.number > _BUILT_IN
-
-    @property
-    def is_separate(self) -> bool:
-        """Whether h5py lacks it too."""
-        return self.is_plugin and self.number != _LZF
 
 
 def parse_filters(data: bytes) -> tuple[Filter, ...]:
@@ -102,6 +97,8 @@ def unfilter(data: Buffer, filters: tuple[Filter, ...], left_out: int, nbytes: i
             n_after -= CHECKSUM_NBYTES
         elif each.number == DEFLATE:
             data = _inflated(data, nbytes + n_after)
+        elif each.number == LZF:
+            data = decompress_lzf(data, nbytes + n_after)
         else:
             data = _unshuffled(data, each.values)
     if len(data) != nbytes:
@@ -165,4 +162,5 @@ def min_stored_nbytes(filters: tuple[Filter, ...], nbytes: int) -> int:
     """Return how many bytes of the file a chunk of `nbytes` takes at least."""
     numbers = [each.number for each in filters]
     least = nbytes // MAX_DEFLATE_RATIO if DEFLATE in numbers else nbytes
+    least = least // MAX_LZF_RATIO if LZF in numbers else least
     return least + CHECKSUM_NBYTES if numbers and numbers[-1] == FLETCHER else least
