@@ -102,6 +102,26 @@ BROKEN: dict[str, tuple[Callable[[State], State], str, str, str]] = {
     "the width": (changed("lm_head", lambda w: w[:, :6]), "hidden-size", "error", "lm_head"),
     "the output layer": (without("lm_head"), "head-missing", "error", "embed_tokens"),
     "compiled names": (renamed("model.", "_orig_mod.model."), "wrapper-names", "warning", "_orig_mod."),
+    "compiled names of two layers": (
+        lambda state: {("_orig_mod." if ".2." in key or ".3." in key else "") + key: state[key] for key in state},
+        "names-mixed",
+        "error",
+        "_orig_mod.model.layers.2.",
+    ),
+    "names of DDP in one layer": (renamed("model.layers.3.", "module.model.layers.3."), "names-mixed", "error", "3."),
+    "names without `model.`": (renamed("model.layers.4.", "layers.4."), "names-mixed", "error", "model.layers.0."),
+    "a bias": (
+        lambda state: state | {"model.layers.2.mlp.up_proj.bias": np.ones(11, np.float32)},
+        "bias-shape",
+        "error",
+        "2.mlp.up_proj.bias",
+    ),
+    "a bias of a norm": (
+        lambda state: state | {"model.norm.bias": np.ones(7, np.float32)},
+        "bias-shape",
+        "error",
+        "model.norm.bias",
+    ),
     "tensors twice": (
         lambda state: state | {f"_orig_mod.{key}": value for key, value in state.items()},
         "duplicate",
@@ -122,6 +142,44 @@ def test_what_is_broken_is_named(case: str, model: Callable[..., Path]) -> None:
     assert not report
     assert name in " ".join(found.tensors)
     assert found.advice
+
+
+def test_mixed_names_are_all_that_is_said_of_them(model: Callable[..., Path]) -> None:
+    half = {f"module.{name}" if ".1." in name else name: value for name, value in llama().items()}
+
+    (finding,) = tensorkeep.check(model(half)).findings
+
+    assert (finding.code, finding.n_tensors) == ("names-mixed", len(SHAPES))
+    assert "--strip-prefix module." in str(finding.advice)
+
+
+def test_stacks_of_their_own_are_not_mixed_names(tmp_path: Path) -> None:
+    names = [f"{prefix}layers.{layer}.mlp.weight" for prefix in ("model.", "", "module.") for layer in range(4)]
+    names += ["model.visual.blocks.0.weight", "lm_head.weight", "module.extra"]
+    tensorkeep.save({name: np.full((2, 2), at) for at, name in enumerate(names)}, tmp_path / "two.safetensors")
+
+    assert "names-mixed" not in codes(tensorkeep.check(tmp_path / "two.safetensors"))
+
+
+def test_biases_of_all_sorts_of_layers_fit(tmp_path: Path) -> None:
+    layers: dict[str, nn.Module] = {
+        "linear": nn.Linear(6, 4),
+        "grouped": nn.Conv2d(6, 4, 3, groups=2),
+        "transposed": nn.ConvTranspose2d(6, 4, 3, groups=2),
+        "depthwise": nn.ConvTranspose1d(6, 12, 3, groups=6),
+        "bilinear": nn.Bilinear(3, 5, 4),
+        "norm": nn.LayerNorm((3, 5)),
+        "batch": nn.BatchNorm2d(7),
+        "attention": nn.MultiheadAttention(6, 2),
+        "recurrent": nn.LSTM(3, 5),
+        "none": nn.Linear(0, 4),
+    }
+    tensorkeep.save(nn.ModuleDict(layers).state_dict(), tmp_path / "all.safetensors")
+    gpt2 = {"h.0.attn.c_attn.weight": np.ones((8, 24)), "h.0.attn.c_attn.bias": np.ones(24)}
+    tensorkeep.save(gpt2, tmp_path / "gpt2.safetensors")
+
+    assert tensorkeep.check(tmp_path / "all.safetensors").findings == ()
+    assert tensorkeep.check(tmp_path / "gpt2.safetensors").findings == ()
 
 
 def test_wrapped_names_of_a_model_alone_are_a_note(tmp_path: Path) -> None:

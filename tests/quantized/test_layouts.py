@@ -28,6 +28,7 @@ UNEQUAL: Shapes = {"a.qweight": ("I32", [20, 64]), "a.qzeros": ("I32", [3, 8]), 
 """GPTQ with 160 columns in three groups, which may be of 54 or of 64."""
 
 AWQ: Shapes = {"a.qweight": ("I32", [128, 8]), "a.qzeros": ("F32", [4, 8]), "a.scales": ("F16", [4, 64])}
+AWQ_SOUND = AWQ | {"a.qzeros": ("I32", [4, 8])}
 NVFP4: Shapes = {
     "a.weight": ("U8", [8, 16]),
     "a.weight_scale": ("F8_E4M3", [8, 2]),
@@ -125,6 +126,18 @@ def test_shapes_and_schemes(shapes: Shapes, config: dict[str, Any], shape: tuple
         (changed(GPTQ, g_idx=("BOOL", [128])), {}, "contradiction", "in another dtype in `a.g_idx`"),
         (changed(GPTQ, qzeros=("F32", [4, 8])), {}, "contradiction", "in another dtype in `a.qzeros`"),
         (GPTQ, {"quant_method": "gptq", "bits": 5}, "contradiction", "no possible number of bits"),
+        (changed(GPTQ, scales=("I32", [4, 64])), {}, "contradiction", "has scales in another dtype in `a.scales`"),
+        (changed(AWQ_SOUND, scales=("BOOL", [4, 64])), {}, "contradiction", "scales in another dtype in `a.scales`"),
+        (
+            changed(PACKED, weight_scale=("I8", [8, 2])),
+            GROUPED,
+            "contradiction",
+            "in another dtype in `a.weight_scale`",
+        ),
+        (changed(NVFP4, weight_scale_2=("I64", [])), {}, "contradiction", "in another dtype in `a.weight_scale_2`"),
+        (changed(CT_NVFP4, weight_global_scale=("BOOL", [1])), {}, "contradiction", "`a.weight_global_scale`"),
+        (changed(FP8, weight_scale_inv=("I32", [2, 3])), {}, "contradiction", "dtype in `a.weight_scale_inv`"),
+        (changed(FP8, weight_scale_inv=("U8", [2, 3])), {}, "contradiction", "dtype in `a.weight_scale_inv`"),
         (UNEQUAL, {"bits": 4}, "missing", "does not say how many columns are in a group"),
         (THREE_HALVES, {"bits": 4}, "missing", "does not say how many columns are in a group"),
         (ODD, {}, "missing", "does not say how large its blocks are"),
@@ -324,3 +337,119 @@ def test_check_lists_what_is_wrong_and_compares_true_shapes() -> None:
 def test_dtypes_that_no_number_has() -> None:
     with pytest.raises(DtypeError):
         dequantize(opened(FP8), "i8", config={})
+
+
+STATIC: dict[str, Any] = {"dynamic": False, "num_bits": 8, "type": "float", "strategy": "tensor"}
+LOCAL: dict[str, Any] = {"dynamic": "local", "num_bits": 4, "type": "float", "strategy": "tensor_group"}
+ATTENTION: Shapes = {
+    f"layers.{n}.self_attn.{which}_proj.{end}": one
+    for n in range(3)
+    for which in "kv"
+    for end, one in {"weight": ("F8_E4M3", [4, 6]), "weight_scale": ("F32", [])}.items()
+}
+CACHE = {"quant_method": "compressed-tensors", "kv_cache_scheme": STATIC}
+
+
+def with_inputs(inputs: Any, **config: Any) -> dict[str, Any]:
+    weights = {"num_bits": 4, "type": "float", "group_size": 16, "strategy": "tensor_group"}
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": inputs}
+    return {"quant_method": "compressed-tensors", "config_groups": {"g": group}, **config}
+
+
+@pytest.mark.parametrize(
+    ("shapes", "config", "stored"),
+    [
+        (CT_NVFP4, with_inputs(LOCAL), "a.input_global_scale"),
+        (NVFP4, with_inputs(STATIC, quant_method="modelopt"), "a.input_scale"),
+        (ATTENTION, with_inputs(STATIC), "layers.0.self_attn.k_proj.input_scale"),
+        (changed(FP8), {"quant_method": "fp8", "activation_scheme": "static"}, "a.activation_scale"),
+    ],
+)
+def test_inputs_whose_scales_are_not_there(shapes: Shapes, config: dict[str, Any], stored: str) -> None:
+    found = of(shapes, **config)
+    modules = {name.rpartition(".")[0] for name in shapes}
+    end = stored.rpartition(".")[2]
+    scales = {f"{module}.{end}": ("F32", [1]) for module in modules}
+
+    assert [finding.kind for finding in found.findings] == ["activations"] * len(modules)
+    assert found.findings[0].expected == f"`{stored}`"
+    assert all(finding.is_error for finding in found.findings)
+    whole = of(shapes | scales, **config)
+    assert whole.findings == ()
+    assert whole.leftovers == scales.keys()
+    (wrong,) = of(shapes | scales | {stored: ("I32", [1])}, **config).findings
+    assert (wrong.kind, wrong.tensor) == ("contradiction", stored)
+
+
+@pytest.mark.parametrize(
+    "inputs", [None, {"dynamic": True, "num_bits": 8}, {"dynamic": True, "num_bits": 8, "strategy": "token"}]
+)
+def test_inputs_that_need_no_scales(inputs: Any) -> None:
+    assert of(CT_NVFP4, **with_inputs(inputs)).findings == ()
+    assert of(FP8, quant_method="fp8", activation_scheme="dynamic").findings == ()
+    assert of(GPTQ, quant_method="gptq", bits=4, group_size=32).findings == ()
+
+
+@pytest.mark.parametrize(
+    "form", ["{}.{}_scale", "{}.{}_proj.{}_scale", "{}.attn.{}_scale", "{}.{}_proj.output_scale"]
+)
+def test_scales_of_the_cache_that_are_not_there(form: str) -> None:
+    scales: Shapes = {
+        form.format(f"layers.{n}.self_attn", which, which): ("F32", [1]) for n in range(3) for which in "kv"
+    }
+
+    (none,) = of(ATTENTION, **CACHE).findings
+    one_lacks = {name: one for name, one in scales.items() if not (name.startswith("layers.1.") and "k_" in name)}
+    (lacking,) = of(ATTENTION | one_lacks, **CACHE).findings
+    (wrong,) = of(ATTENTION | scales | dict.fromkeys(list(scales)[:1], ("BOOL", [1])), **CACHE).findings
+
+    assert (none.kind, none.tensor, none.is_error) == ("activations", None, False)
+    assert none.expected == "`layers.0.self_attn.k_scale`"
+    assert (lacking.kind, lacking.tensor) == ("activations", "layers.1.self_attn.k_scale")
+    assert (wrong.kind, wrong.found) == ("contradiction", "BOOL [1]")
+    assert of(ATTENTION | scales, **CACHE).findings == ()
+    assert (
+        of(ATTENTION, quant_method="compressed-tensors", kv_cache_scheme={**STATIC, "dynamic": True}).findings == ()
+    )
+
+
+def test_an_attention_without_a_cache_needs_no_scales() -> None:
+    encoder = {f"vision.{name}": one for name, one in ATTENTION.items()}
+    scales = {f"layers.{n}.self_attn.{which}_scale": ("F32", [1]) for n in range(3) for which in "kv"}
+
+    assert of(ATTENTION | encoder | scales, **CACHE).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("shapes", "method", "layout"),
+    [
+        (GPTQ, "awq", "gptq"),
+        (AWQ_SOUND, "gptq", "awq"),
+        (NVFP4, "compressed-tensors", "modelopt-nvfp4"),
+        (CT_NVFP4, "modelopt", "nvfp4-pack-quantized"),
+        (FP8, "bitsandbytes", "block-fp8"),
+    ],
+)
+def test_a_method_that_the_layouts_contradict(shapes: Shapes, method: str, layout: str) -> None:
+    (finding,) = of(shapes, quant_method=method).findings
+
+    assert (finding.kind, finding.tensor, finding.found) == ("method", "a.weight", layout)
+    assert finding.is_error
+    assert finding.expected == f"a layout of {method}"
+
+
+def test_layouts_of_several_methods_are_doubtful() -> None:
+    both = FP8 | {f"b{name[1:]}": one for name, one in GPTQ.items()}
+
+    (finding,) = of(both, quant_method="fp8").findings
+
+    assert (finding.kind, finding.tensor, finding.is_error) == ("method", "b.weight", False)
+    assert of(both, quant_method="a later one").findings == ()
+
+
+def test_patterns_that_take_too_long_are_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tensorkeep.quantized._patterns._MAX_STEPS", 1)
+
+    (finding,) = of(GPTQ, quant_method="gptq", bits=4, group_size=32, ignore=["re:.*x"]).findings
+
+    assert (finding.kind, finding.is_error) == ("unsupported", False)

@@ -4,9 +4,9 @@
 - `_names`: names of tensors: what wrappers and other programs make of them. Pure.
 - `_layers`: layers of one model compared with each other. Pure.
 - `_settings`: what `config.json` says about tensors. Pure.
+- `_quantized`: how tensors are quantized, and what their scales are.
 - `_comparison`: a checkpoint compared with the tensors that a model has. Pure.
 - `_architecture`: those tensors, from a config: a program of its own, which uses transformers.
-- `_quantized`: how tensors are quantized.
 - `_reference`: what `against=` means.
 - `_division`: how a model's own plan divides its tensors among ranks.
 - `_ties`: tensors that are equal, or should be.

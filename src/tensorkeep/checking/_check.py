@@ -14,11 +14,19 @@ from tensorkeep.checking._by_executor import Measure, measure_here, measuring_by
 from tensorkeep.checking._comparison import AreEqual, Fit, Reference, compare
 from tensorkeep.checking._files import examine_files, examine_shard_numbers, examine_strays, is_one_of_several
 from tensorkeep.checking._findings import CheckFinding, finding_about
-from tensorkeep.checking._layers import examine_layers, stacks_of
+from tensorkeep.checking._layers import examine_biases, examine_layers, stacks_of
 from tensorkeep.checking._names import Headers
 from tensorkeep.checking._numbers import examine_numbers
 from tensorkeep.checking._pipeline import PIPELINE, components_of, missing_components
-from tensorkeep.checking._quantized import examine_quantized, plain_headers, quantized_in
+from tensorkeep.checking._quantized import (
+    examine_plain,
+    examine_quantized,
+    examine_scales,
+    packed_in_floats,
+    plain_headers,
+    quantized_in,
+    true_shapes,
+)
 from tensorkeep.checking._reference import (
     Against,
     NeedsCodeError,
@@ -29,7 +37,7 @@ from tensorkeep.checking._reference import (
 )
 from tensorkeep.checking._report import CheckReport, in_order
 from tensorkeep.checking._settings import examine_settings
-from tensorkeep.checking._ties import equality_of, examine_copies, examine_tie, examine_wrappers
+from tensorkeep.checking._ties import equality_of, examine_copies, examine_prefixes, examine_tie, examine_wrappers
 from tensorkeep.checkpoint import open_with
 from tensorkeep.encryption import KeyLike, Keys
 from tensorkeep.errors import FormatError, IntegrityError, SourceMissingError, UnsupportedError
@@ -76,7 +84,7 @@ def check(
             one and no weights; a model, or a class or function that makes one without arguments, on device meta; or
             the name of such a class, `"package.module:Class"`, which is imported. A class of transformers is built
             from the config beside the checkpoint: `"transformers:LlamaForCausalLM"`.
-        data: Whether to read all elements too, for NaNs, infinities, and tensors and rows of zeros.
+        data: Whether to read all elements too, for NaNs, infinities, zeros, and implausible scales.
         variant: Which checkpoint of a directory: `"fp16"` finds `model.fp16.safetensors` or its shards.
         engine: The library that reads the files instead of tensorkeep; see `open`.
         progress: Called with the bytes read so far and the total, by one thread at a time.
@@ -159,6 +167,7 @@ def _report(
     is_part = any(finding.code == "one-shard" for finding in findings)
     quantized = None if is_part else quantized_in(tensors, headers)
     findings += () if quantized is None else examine_quantized(quantized)
+    findings += () if is_part else examine_biases(headers, true_shapes(quantized))
     reference: Reference | None = None
     fit: Fit | None = None
     if against is not None:
@@ -171,7 +180,10 @@ def _report(
             known = {finding.code for finding in compared}
             findings = [*compared, *(finding for finding in findings if finding.code not in known)]
     if data:
-        findings += examine_numbers(tensors, progress, measure)
+        measured = measure(tensors, progress)
+        packed = packed_in_floats(quantized, headers)
+        findings += examine_numbers(tensors, {name: each for name, each in measured.items() if name not in packed})
+        findings += () if quantized is None else examine_scales(quantized, measured)
     return CheckReport(
         path=tensors.path,
         findings=in_order(findings),
@@ -189,7 +201,8 @@ def _examined(
 ) -> Iterator[CheckFinding]:
     """Examine the headers of a checkpoint, and the config beside it."""
     settings = None if path is None else config_beside(path)
-    yield from examine_wrappers(headers, is_for_others=settings is not None)
+    mixed = list(examine_prefixes(headers))
+    yield from mixed or examine_wrappers(headers, is_for_others=settings is not None)
     yield from examine_copies(tensors, headers)
     if path is not None and is_one_of_several(files) and path.endswith(files[0]):
         yield finding_about(
@@ -202,10 +215,11 @@ def _examined(
     yield from examine_shard_numbers(files)
     if any(map(_adapter_part, headers)):
         return  # an adapter is for any layers
-    stacks = stacks_of(headers)
+    stacks = [] if mixed else stacks_of(headers)
     yield from examine_layers(stacks)
     if settings is not None:
         yield from examine_settings(headers, stacks, settings)
+        yield from examine_plain(headers, settings)
         yield from examine_tie(headers, settings, are_equal)
 
 

@@ -1,4 +1,4 @@
-"""Layers of one model compared with each other: gaps, tensors that one layer lacks, odd shapes and dtypes. Pure.
+"""Tensors of one model compared with each other: gaps, odd shapes and dtypes of layers, and biases. Pure.
 
 A stack is what is numbered below one name, such as `model.layers`. Nothing here knows an architecture, and sound
 models differ between layers in many ways. So only a single layer that differs from all others, which are alike, is
@@ -7,9 +7,10 @@ reported, and not at the ends of a stack, where models put special layers.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Final
 
@@ -37,6 +38,9 @@ _MAX_MISNAMED: Final = 16
 """Names of a layer that are compared with others: a layer with more of them is of another kind."""
 
 _MAX_FINDINGS: Final = 100
+
+_WITH_SHAPE: Final = frozenset(("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2"))
+"""Dtypes of weights whose stored shape is their own: others are packed, or parts of quantized ones."""
 
 _WIDE: Final = frozenset(("F64", "F32", "F16", "BF16"))
 """Dtypes that should be equal in all layers of a model; narrower ones depend on how a layer was quantized."""
@@ -100,6 +104,36 @@ def _findings_of(stacks: list[Stack]) -> Iterator[CheckFinding]:
                     if not keys <= seen:  # a tensor of nested stacks is found in each
                         seen |= keys
                         yield finding
+
+
+def examine_biases(headers: Headers, quantized: Mapping[str, Shape]) -> Iterator[CheckFinding]:
+    """Find biases that no layer can add to what it computes with the weight beside them, quantized or not."""
+    wrong: dict[str, tuple[Shape, Shape]] = {}
+    for name, header in headers.items():
+        if name.endswith(".bias") and len(header.shape) == 1 and header.shape[0] > 1:
+            weight = f"{name[:-5]}.weight"
+            stored = headers.get(weight)
+            shape = stored.shape if stored is not None and stored.dtype in _WITH_SHAPE else None
+            shape = quantized.get(weight, shape)
+            if shape is not None and not _fits(header.shape[0], shape):
+                wrong[name] = header.shape, shape
+    for name, (found, shape) in list(wrong.items())[:1]:
+        yield finding_about(
+            "bias-shape",
+            "error",
+            "biases of another length than their weights have rows",
+            list(wrong),
+            expected=f"[{shape[0]:,}], for a weight of {shape_text(shape)}",
+            found=f"{shape_text(found)} in `{name:.200}`",
+            advice="Compare it with the checkpoint that the tensors came from: tensorkeep check --against OTHER",
+        )
+
+
+def _fits(length: int, weight: Shape) -> bool:
+    """Say whether a bias can be for a weight: some libraries keep matrices transposed, convolutions have groups."""
+    if len(weight) < 2 or 0 in weight:
+        return math.prod(weight) in {0, 1, length}
+    return length in weight or (len(weight) > 2 and length % weight[1] == 0)
 
 
 def _gaps(stack: Stack) -> Iterator[CheckFinding]:

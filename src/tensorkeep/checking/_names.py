@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
@@ -43,6 +43,11 @@ _wrapper: Final = re.compile(
     rf"(?:^(?=module\.)|(?:^|.*?\.)(?!module\.))({'|'.join(WRAPPERS)})(?=\.)", re.DOTALL
 ).match
 
+PREFIXES: Final = (*(f"{wrapper}." for wrapper in WRAPPERS), "model.")
+"""What names begin with in some programs and not in others."""
+
+_number: Final = re.compile(r"(?<![^.])\d+(?![^.])").sub
+
 _OTHER_ENDINGS: Final = {
     "gamma": "weight",
     "beta": "bias",
@@ -68,6 +73,24 @@ _N_COMPARED: Final = 20
 _MAX_LENGTH: Final = 200
 """Missing names for which a similar one is searched, names compared with each, and their characters: `difflib` takes
 up to half a millisecond for each."""
+
+
+def half_with(prefix: str, names: Collection[str]) -> list[str]:
+    """Return the names with a prefix that counterparts in other layers lack: no model has both on purpose."""
+    with_prefix = [name for name in names if name.startswith(prefix)]
+    if not 0 < len(with_prefix) < len(names):
+        return []
+    others = {_kind_of(name) for name in names if not name.startswith(prefix)}
+    beginnings = {kind.partition(".")[0] for kind in others if "*" in kind}
+    inner = (name.removeprefix(prefix) for name in with_prefix)
+    alike = [name for name in inner if name.partition(".")[0] in beginnings and _kind_of(name) in others]
+    alike = [name for name in alike if "*" in _kind_of(name)]
+    return [] if any(name in names for name in alike) else [prefix + name for name in alike]
+
+
+def _kind_of(name: str) -> str:
+    """Return a name with `*` for each number of a layer."""
+    return _number("*", name)
 
 
 def wrapper_in(name: str) -> str | None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from tensorkeep.checking._by_executor import Measure, measure_here
 from tensorkeep.checking._findings import CheckFinding, Severity, finding_about
 from tensorkeep.errors import DtypeError, UnsupportedError
 from tensorkeep.measuring import TensorStatistics
-from tensorkeep.parallel import Progress
 from tensorkeep.tensors import LazyTensor
 from tensorkeep.texts import counted
 
@@ -24,14 +22,15 @@ _NARROW: Final = ("embed", "wte", "wpe", "lm_head", "shared")
 _BEGIN_AS_ZERO: Final = ("lora_B", "lora_up", "lora_embedding_A", "zero", "adaLN", "gate", "proj_out")
 """Parts of names of tensors that are zero when training begins."""
 
+_MAY_BE_ZERO: Final = ("bias", "zero_point", "qzeros")
+
 _MAY_BE_INFINITE: Final = ("mask", "bias_table")
 
 
 def examine_numbers(
-    tensors: Mapping[str, LazyTensor], progress: Progress | None, measure: Measure = measure_here
+    tensors: Mapping[str, LazyTensor], measured: Mapping[str, TensorStatistics]
 ) -> Iterator[CheckFinding]:
-    """Read all tensors once, in bounded memory; rows are looked for only where there are enough zeros."""
-    measured = measure(tensors, progress)
+    """Find what makes no sense in measured tensors; rows are read again only where there are enough zeros."""
     yield from _not_numbers(measured)
     empty = [each.name for each in measured.values() if _is_weight(each) and each.n_elements == each.n_zeros > 0]
     begun = [name for name in empty if _has_part(name, _BEGIN_AS_ZERO)]
@@ -43,8 +42,8 @@ def examine_numbers(
 
 
 def _is_weight(each: TensorStatistics) -> bool:
-    """Whether a tensor is more than a bias or a vector, which may well be zero."""
-    return len(each.shape) > 1 and "bias" not in each.name.rpartition(".")[2]
+    """Whether a tensor is more than a bias, a zero point or a vector, which may well be zero."""
+    return len(each.shape) > 1 and not _has_part(each.name.rpartition(".")[2], _MAY_BE_ZERO)
 
 
 def _not_numbers(measured: Mapping[str, TensorStatistics]) -> Iterator[CheckFinding]:

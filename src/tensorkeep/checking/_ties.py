@@ -8,7 +8,7 @@ from typing import Final
 
 from tensorkeep.checking._comparison import AreEqual
 from tensorkeep.checking._findings import CheckFinding, finding_about
-from tensorkeep.checking._names import WRAPPERS, Headers, unwrapped, wrapper_in
+from tensorkeep.checking._names import PREFIXES, WRAPPERS, Headers, half_with, unwrapped, wrapper_in
 from tensorkeep.checking._settings import Settings, embedding_and_head
 from tensorkeep.checkpoint import have_equal_bytes
 from tensorkeep.tensors import LazyTensor
@@ -79,6 +79,22 @@ def examine_copies(tensors: Mapping[str, LazyTensor], headers: Headers) -> Itera
             copies,
             advice="Tied weights need to be stored once; layers that should differ may have been written twice",
         )
+
+
+def examine_prefixes(headers: Headers) -> Iterator[CheckFinding]:
+    """Find models in which some layers have a prefix in their names and others lack it."""
+    for prefix in PREFIXES:
+        names = half_with(prefix, headers)
+        if names:
+            yield finding_about(
+                "names-mixed",
+                "error",
+                f"some layers have names with `{prefix}` in front, and others without it: no program finds both",
+                names,
+                expected=f"`{prefix}` in front of all names, or of none",
+                found=f"`{names[0]:.200}` beside names without it",
+                advice=f"tensorkeep reshard PATH DIRECTORY --strip-prefix {prefix}",
+            )
 
 
 def examine_wrappers(headers: Headers, *, is_for_others: bool) -> Iterator[CheckFinding]:

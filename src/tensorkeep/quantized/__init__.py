@@ -8,6 +8,8 @@
 - `_settings`: what these say of each module. Pure.
 - `families/`: the ways to store quantized tensors, one file for each family. Pure.
 - `_declared`: blocks of another size than a configuration says. Pure.
+- `_activations`: scales of inputs and of the KV cache that it announces. Pure.
+- `_method`: layouts of another method than it says. Pure.
 - `_recognize`: quantized tensors from headers and configurations. Pure.
 - `_read`: `layouts`.
 - `computing/`: numbers, computed when they are read.

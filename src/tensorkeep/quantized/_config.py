@@ -10,6 +10,9 @@ import msgspec
 _SKIPPED_KEYS: Final = ("modules_to_not_convert", "llm_int8_skip_modules")
 """Lists of modules that are left as they are: each is a name, the end of one, or a part of one between dots."""
 
+_MODELOPTS_FIXED: Final = frozenset(("FP8", "NVFP4"))
+"""What ModelOpt calls methods in which the inputs of each module have a scale."""
+
 
 class Group(msgspec.Struct, frozen=True):
     """Modules that are quantized alike.
@@ -23,6 +26,7 @@ class Group(msgspec.Struct, frozen=True):
         block: Extents of blocks that share a scale; None if it does not say.
         is_symmetric: Whether there are no zero points.
         format: How weights are packed, if it says so.
+        has_input_scales: Whether inputs have fixed scales, which are stored.
     """
 
     name: str
@@ -33,6 +37,7 @@ class Group(msgspec.Struct, frozen=True):
     block: tuple[int, ...] | None = None
     is_symmetric: bool = True
     format: str | None = None
+    has_input_scales: bool = False
 
     @property
     def scheme(self) -> tuple[object, ...]:
@@ -53,6 +58,8 @@ class QuantConfig(msgspec.Struct, frozen=True):
         groups: Groups of modules with settings of their own.
         ignored: Names or patterns of modules that are not quantized.
         skipped: The same as names, ends of names, or parts of them between dots.
+        has_input_scales: Whether the inputs of all quantized modules have fixed scales, which are stored.
+        has_cache_scales: Whether the KV cache has.
         source: The file that says so.
     """
 
@@ -65,6 +72,8 @@ class QuantConfig(msgspec.Struct, frozen=True):
     groups: tuple[Group, ...] = ()
     ignored: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
+    has_input_scales: bool = False
+    has_cache_scales: bool = False
     source: str = "config.json"
 
     @property
@@ -101,6 +110,8 @@ def _parsed(given: Mapping[str, Any]) -> QuantConfig:
         groups=tuple(_groups(_mapping(given.get("config_groups")))),
         ignored=tuple(_texts(given.get("ignore"))),
         skipped=tuple(skipped),
+        has_input_scales=given.get("activation_scheme") == "static",
+        has_cache_scales=_is_fixed(given.get("kv_cache_scheme")),
     )
 
 
@@ -117,6 +128,8 @@ def _of_modelopt(given: Mapping[str, Any]) -> QuantConfig:
         format=_text(given.get("quant_algo")),
         group_size=_number(given.get("group_size")),
         ignored=tuple(_texts(given.get("exclude_modules"))),
+        has_input_scales=_text(given.get("quant_algo")) in _MODELOPTS_FIXED,
+        has_cache_scales=_text(given.get("kv_cache_quant_algo")) is not None,
         source="hf_quant_config.json",
     )
 
@@ -136,7 +149,13 @@ def _groups(given: Mapping[str, Any]) -> Iterator[Group]:
             block=_extents(weights.get("block_structure")),
             is_symmetric=weights.get("symmetric") is not False,
             format=_text(settings.get("format")),
+            has_input_scales=_is_fixed(settings.get("input_activations")),
         )
+
+
+def _is_fixed(scheme: Any) -> bool:
+    """Say whether a scheme of activations has scales that are stored; those that are "local" have one of all."""
+    return bool(_mapping(scheme)) and scheme.get("dynamic") is not True
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -10,8 +10,10 @@ from typing import Any, Final
 
 from tensorkeep.errors import LimitError, UnsupportedError
 from tensorkeep.formats.gguf import GGML_TYPES_BY_NAME
+from tensorkeep.quantized._activations import examine_activations
 from tensorkeep.quantized._config import QuantConfig
 from tensorkeep.quantized._declared import examine_sizes
+from tensorkeep.quantized._method import examine_method
 from tensorkeep.quantized._record import (
     ContradictionError,
     Headers,
@@ -20,12 +22,11 @@ from tensorkeep.quantized._record import (
     QuantizedTensor,
     Stored,
 )
-from tensorkeep.quantized._settings import Settings, module_of
+from tensorkeep.quantized._settings import Settings, kind_of, module_of
 from tensorkeep.quantized.families import BY_DTYPE, BY_ENDING, Layout
 
 _find_ending = re.compile("|".join(f"{re.escape(ending)}$" for ending in BY_ENDING)).search
 _find_digits = re.compile(r"\d+").search
-_replace_numbers = re.compile(r"(?<![^.])\d+(?![^.])").sub
 
 _ORPHANS: Final = {
     ".qzeros": (".qweight",),
@@ -68,14 +69,26 @@ def recognize(headers: Headers, config: QuantConfig, notes: Mapping[str, Any]) -
     taken |= broken.keys()
     findings += broken.values()
     findings += _orphans(headers, taken)
-    findings += settings.overlaps()
-    findings += examine_sizes(tensors, settings)
-    findings += _ignored(tensors, settings)
-    findings += _left_plain(headers, tensors, taken, settings)
+    try:
+        findings += _compared(headers, tensors, taken, settings)
+    except LimitError as error:
+        findings.append(LayoutFinding("unsupported", error.message, expected=error.expected, is_error=False))
     leftovers = frozenset(
         part for tensor in tensors.values() for role, part in tensor.parts.items() if role in _INPUT_ROLES
     )
     return Layouts(config.method, tensors, broken, tuple(findings), leftovers)
+
+
+def _compared(
+    headers: Headers, tensors: Mapping[str, QuantizedTensor], taken: set[str], settings: Settings
+) -> Iterator[LayoutFinding]:
+    """Compare quantized tensors with the configuration, and with those in other layers."""
+    yield from settings.overlaps()
+    yield from examine_sizes(tensors, settings)
+    yield from examine_activations(headers, tensors, settings)
+    yield from examine_method(tensors, settings.config)
+    yield from _ignored(tensors, settings)
+    yield from _left_plain(headers, tensors, taken, settings)
 
 
 def _settings(config: QuantConfig, notes: Mapping[str, Any], findings: list[LayoutFinding]) -> Settings:
@@ -149,15 +162,15 @@ def _left_plain(
     headers: Headers, tensors: Mapping[str, QuantizedTensor], taken: set[str], settings: Settings
 ) -> Iterator[LayoutFinding]:
     """Give weights that are plain, although the same module is quantized in most other layers."""
-    kinds = Counter(_replace_numbers("*", name) for name in tensors)
+    kinds = Counter(kind_of(name) for name in tensors)
     plain = [
         name
         for name, one in headers.items()
-        if name not in taken and kinds and prod(one.shape) > 1 and _replace_numbers("*", name) in kinds
+        if name not in taken and kinds and prod(one.shape) > 1 and kind_of(name) in kinds
     ]
-    n_plain = Counter(_replace_numbers("*", name) for name in plain)
+    n_plain = Counter(kind_of(name) for name in plain)
     for name in plain:
-        kind = _replace_numbers("*", name)
+        kind = kind_of(name)
         if n_plain[kind] <= kinds[kind] and settings.ignores(module_of(name)) is None:
             yield _plain(name, headers[name])
 

@@ -10,7 +10,7 @@ import msgspec
 from tensorkeep.dtypes import ALL_BY_NAME
 
 FindingKind: TypeAlias = Literal[
-    "missing", "contradiction", "reciprocal", "overlap", "declared", "ignored", "unsupported"
+    "missing", "activations", "contradiction", "reciprocal", "overlap", "declared", "ignored", "method", "unsupported"
 ]
 
 
@@ -45,17 +45,19 @@ class LayoutFinding(msgspec.Struct, frozen=True, omit_defaults=True):
         kind: What it is:
 
             - `"missing"`: a tensor without which the numbers are not known, such as scales.
+            - `"activations"`: scales of inputs or of the KV cache that the configuration says are stored.
             - `"contradiction"`: shapes, dtypes or settings that do not fit each other.
             - `"reciprocal"`: two scales, one to divide by and one to multiply by.
             - `"overlap"`: two groups of the configuration that name the same module and differ.
             - `"declared"`: scales for more or fewer elements than the configuration says.
             - `"ignored"`: a module that is quantized although the configuration leaves it out, or the reverse.
+            - `"method"`: a layout of another method than the configuration says.
             - `"unsupported"`: a layout that is recognized, and whose numbers are not known here.
         message: The same in a sentence.
         tensor: The quantized tensor, or the stored one; None if it is about the configuration.
         expected: What should be there, or None.
         found: What is there, or None.
-        is_error: Whether the numbers are not known, or loaders would disagree on them.
+        is_error: Whether the numbers are not known, or loaders would disagree on them or on the outputs.
     """
 
     kind: FindingKind

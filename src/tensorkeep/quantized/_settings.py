@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tensorkeep.quantized._config import Group, QuantConfig
 from tensorkeep.quantized._patterns import Patterns
 from tensorkeep.quantized._record import LayoutFinding
+
+_replace_numbers = re.compile(r"(?<![^.])\d+(?![^.])").sub
 
 
 class Settings:
@@ -27,6 +30,7 @@ class Settings:
         self._ignored = Patterns(config.ignored, is_glob=config.is_glob)
         self._skipped = frozenset(config.skipped)
         self._overlaps: dict[tuple[str, ...], list[str]] = {}
+        self._groups: dict[str, Group | None] = {}
 
     @property
     def block(self) -> tuple[int, ...] | None:
@@ -35,11 +39,23 @@ class Settings:
 
     def group_of(self, module: str) -> Group | None:
         """Return the group that a module is in: the first that names it, or else its class."""
+        if module not in self._groups:
+            self._groups[module] = self._found_group(module)
+        return self._groups[module]
+
+    def _found_group(self, module: str) -> Group | None:
         named = list(dict.fromkeys(self._of_target[number][0] for number in self._targets.matching(module)))
         groups = named or self._classes
         if len({group.scheme for group in groups}) > 1:
             self._overlaps.setdefault(tuple(group.name for group in groups), []).append(module)
         return groups[0] if groups else None
+
+    def has_input_scale(self, module: str) -> bool:
+        """Say whether the inputs of a quantized module have a scale that is stored."""
+        if not self.config.groups:
+            return self.config.has_input_scales
+        group = self.group_of(module)
+        return group is not None and group.has_input_scales
 
     def ignores(self, module: str) -> str | None:
         """Return what leaves a module out; None if nothing does."""
@@ -70,3 +86,8 @@ def _is_class(target: str) -> bool:
 def module_of(name: str) -> str:
     """Return the module that a tensor is in."""
     return name.rpartition(".")[0]
+
+
+def kind_of(name: str) -> str:
+    """Return what a name has in common with its counterparts in other layers."""
+    return _replace_numbers("*", name)

@@ -12,7 +12,7 @@
 - `_registry`: `LAYOUTS`.
 """
 
-from tensorkeep.quantized.families._base import Layout, Take
+from tensorkeep.quantized.families._base import SCALES, Layout, Take, beside
 from tensorkeep.quantized.families._registry import BY_DTYPE, BY_ENDING, BY_NAME
 
-__all__ = ["BY_DTYPE", "BY_ENDING", "BY_NAME", "Layout", "Take"]
+__all__ = ["BY_DTYPE", "BY_ENDING", "BY_NAME", "SCALES", "Layout", "Take", "beside"]

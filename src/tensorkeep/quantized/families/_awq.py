@@ -11,7 +11,7 @@ from tensorkeep.quantized._blocks import Box
 from tensorkeep.quantized._numbers import Array, Floats, unpacked
 from tensorkeep.quantized._record import Headers, QuantizedTensor, parts_of, wrong
 from tensorkeep.quantized._settings import Settings
-from tensorkeep.quantized.families._base import WORDS, Layout, Take, cut, require_integers, widened
+from tensorkeep.quantized.families._base import WORDS, Layout, Take, cut, require_integers, require_scales, widened
 
 _PLACES: Final = np.array([0, 4, 1, 5, 2, 6, 3, 7])
 """Where each of eight numbers is in its word."""
@@ -43,6 +43,7 @@ def _recognize(module: str, headers: Headers, settings: Settings) -> QuantizedTe
             name, "does not fit its zero points", parts, expected=f"I32 {[n_groups, data.shape[1]]}", found=str(zeros)
         )
     require_integers(name, "zeros", parts, headers, WORDS)
+    require_scales(name, "scales", parts, headers)
     if not n_groups or n_in % n_groups:
         raise wrong(name, "does not fit its scales", parts, expected=f"groups of {n_in} columns", found=str(scales))
     return QuantizedTensor(name, "awq", (n_out, n_in), 4, "int", (1, n_in // n_groups), parts)

@@ -11,13 +11,16 @@ from tensorkeep.arrays import Arithmetic
 from tensorkeep.quantized._blocks import Box
 from tensorkeep.quantized._numbers import Array, Floats
 from tensorkeep.quantized._record import Headers, QuantizedTensor, wrong
-from tensorkeep.quantized._settings import Settings
+from tensorkeep.quantized._settings import Settings, module_of
 
 POSITIONS: Final = frozenset({"I32", "I64", "U32"})
 """Dtypes of positions."""
 
 WORDS: Final = frozenset({"I32", "U32"})
 """Dtypes of words that hold several numbers."""
+
+SCALES: Final = frozenset({"F64", "F32", "F16", "BF16"})
+"""Dtypes of scales, except for those that hold only powers of two or numbers of eight bits."""
 
 Take: TypeAlias = Callable[..., Array]
 """Returns a part of a stored tensor: takes its role and an index."""
@@ -57,14 +60,33 @@ def require_integers(
     name: str, role: str, parts: Mapping[str, str], headers: Headers, dtypes: Collection[str]
 ) -> None:
     """Refuse a part of another dtype: NumPy would take it for other positions or words."""
+    _require(name, "integers in another dtype", role, parts, headers, dtypes)
+
+
+def require_scales(name: str, role: str, parts: Mapping[str, str], headers: Headers) -> None:
+    """Refuse scales that are integers or booleans: they were cast, or are the codes of another layout."""
+    _require(name, "scales in another dtype", role, parts, headers, SCALES)
+
+
+def _require(
+    name: str, what: str, role: str, parts: Mapping[str, str], headers: Headers, dtypes: Collection[str]
+) -> None:
     if role in parts and headers[parts[role]].dtype not in dtypes:
         raise wrong(
             name,
-            f"has integers in another dtype in `{parts[role]}`",
+            f"has {what} in `{parts[role]}`",
             parts,
             expected=" or ".join(sorted(dtypes)),
             found=str(headers[parts[role]]),
         )
+
+
+def beside(name: str, end: str) -> str:
+    """Return the name of what belongs to the inputs of a weight: in its module, or after a name that is no weight."""
+    module = module_of(name)
+    return (
+        f"{module}.{end}" if module and name == f"{module}.weight" else end if name == "weight" else f"{name}_{end}"
+    )
 
 
 def whole(value: Any) -> int | None:

@@ -15,7 +15,17 @@ from tensorkeep.quantized._blocks import Box
 from tensorkeep.quantized._numbers import Array, Floats, unpacked
 from tensorkeep.quantized._record import Headers, QuantizedTensor, parts_of, wrong
 from tensorkeep.quantized._settings import Settings
-from tensorkeep.quantized.families._base import POSITIONS, WORDS, Layout, Take, cut, require_integers, whole, widened
+from tensorkeep.quantized.families._base import (
+    POSITIONS,
+    WORDS,
+    Layout,
+    Take,
+    cut,
+    require_integers,
+    require_scales,
+    whole,
+    widened,
+)
 
 _BITS = (2, 3, 4, 8)
 
@@ -66,6 +76,7 @@ def _recognize(module: str, headers: Headers, settings: Settings) -> QuantizedTe
         )
     require_integers(name, "order", parts, headers, POSITIONS)
     require_integers(name, "zeros", parts, headers, WORDS)
+    require_scales(name, "scales", parts, headers)
     notes = {"is_second": config.format == "gptq_v2"}
     return QuantizedTensor(name, "gptq", (n_out, n_in), bits, "int", (1, group), parts, notes)
 

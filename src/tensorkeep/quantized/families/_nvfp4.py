@@ -13,7 +13,7 @@ from tensorkeep.quantized._blocks import Box, scaled, scales_at
 from tensorkeep.quantized._numbers import E2M1, Floats, numbers
 from tensorkeep.quantized._record import Headers, QuantizedTensor, parts_of, wrong
 from tensorkeep.quantized._settings import Settings, module_of
-from tensorkeep.quantized.families._base import Layout, Take, cut, widened
+from tensorkeep.quantized.families._base import Layout, Take, beside, cut, require_scales, widened
 
 BLOCK = 16
 
@@ -25,7 +25,7 @@ def _compressed(name: str, headers: Headers, settings: Settings) -> QuantizedTen
             ("data", f"{name}_packed"),
             ("scales", f"{name}_scale"),
             ("scale", f"{name}_global_scale"),
-            ("input_scale", _beside(name, "input_global_scale")),
+            ("input_scale", beside(name, "input_global_scale")),
         ),
     )
     data, scales = headers[parts["data"]], headers.get(parts.get("scales", ""))
@@ -51,7 +51,7 @@ def _of_modelopt(name: str, headers: Headers, settings: Settings) -> QuantizedTe
             ("data", name),
             ("scales", f"{name}_scale"),
             ("scale", f"{name}_scale_2"),
-            ("input_scale", _beside(name, "input_scale")),
+            ("input_scale", beside(name, "input_scale")),
         ),
     )
     is_meant = settings.config.method == "modelopt" and "NVFP4" in (settings.config.format or "NVFP4")
@@ -66,14 +66,9 @@ def _of_modelopt(name: str, headers: Headers, settings: Settings) -> QuantizedTe
             kind="reciprocal",
             found="`_scale_2` and `_global_scale`",
         )
-    if _beside(name, "pre_quant_scale") in headers:
+    if beside(name, "pre_quant_scale") in headers:
         raise wrong(name, "has inputs that are scaled first, which no weight can hold", parts, kind="unsupported")
     return _checked(name, "modelopt-nvfp4", parts, headers)
-
-
-def _beside(name: str, end: str) -> str:
-    module = module_of(name)
-    return f"{module}.{end}" if name == f"{module}.weight" else f"{name}_{end}"
 
 
 def _checked(name: str, layout: str, parts: dict[str, str], headers: Headers) -> QuantizedTensor:
@@ -99,6 +94,7 @@ def _checked(name: str, layout: str, parts: dict[str, str], headers: Headers) ->
         )
     if prod(scale.shape) not in {1, *shape[:1]} or len(scale.shape) > len(shape):
         raise wrong(name, "has no scale of the whole", parts, expected="one number", found=str(scale))
+    require_scales(name, "scale", parts, headers)
     notes = {"scales": scales.shape, "scale": scale.shape}
     return QuantizedTensor(name, layout, shape, 4, "e2m1", (*(1,) * (len(shape) - 1), BLOCK), parts, notes)
 

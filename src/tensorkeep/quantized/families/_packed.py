@@ -11,7 +11,17 @@ from tensorkeep.quantized._blocks import Box, block_of, scaled, scales_at, sprea
 from tensorkeep.quantized._numbers import Array, Floats, unpacked
 from tensorkeep.quantized._record import Headers, QuantizedTensor, parts_of, wrong
 from tensorkeep.quantized._settings import Settings, module_of
-from tensorkeep.quantized.families._base import POSITIONS, Layout, Take, cut, require_integers, whole, widened
+from tensorkeep.quantized.families._base import (
+    POSITIONS,
+    Layout,
+    Take,
+    beside,
+    cut,
+    require_integers,
+    require_scales,
+    whole,
+    widened,
+)
 
 _ROLES = {
     "data": "_packed",
@@ -19,12 +29,12 @@ _ROLES = {
     "zeros": "_zero_point",
     "shape": "_shape",
     "order": "_g_idx",
-    "input_scale": "_input_scale",
 }
 
 
 def _recognize(name: str, headers: Headers, settings: Settings) -> QuantizedTensor | None:
-    parts = parts_of(headers, ((role, f"{name}{end}") for role, end in _ROLES.items()))
+    ends = ((role, f"{name}{end}") for role, end in _ROLES.items())
+    parts = parts_of(headers, (*ends, ("input_scale", beside(name, "input_scale"))))
     data = headers[parts["data"]]
     if data.dtype != "I32":
         return None
@@ -60,6 +70,7 @@ def _recognize(name: str, headers: Headers, settings: Settings) -> QuantizedTens
                 name, "has zero points that do not fit its scales", parts, expected=f"{expected}", found=str(zeros)
             )
     require_integers(name, "order", parts, headers, POSITIONS)
+    require_scales(name, "scales", parts, headers)
     if "order" in parts and (headers[parts["order"]].shape != (n_in,) or len(shape) != 2 or block[0] != 1):
         raise wrong(
             name, "does not fit its order of columns", parts, expected=f"[{n_in}]", found=str(headers[parts["order"]])

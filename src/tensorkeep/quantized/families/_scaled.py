@@ -13,13 +13,14 @@ from tensorkeep.quantized._blocks import Box, block_of, scaled, scales_at, sprea
 from tensorkeep.quantized._numbers import Array, Floats, numbers, powers_of_two
 from tensorkeep.quantized._record import Headers, QuantizedTensor, Stored, parts_of, wrong
 from tensorkeep.quantized._settings import Settings, module_of
-from tensorkeep.quantized.families._base import Layout, Take
+from tensorkeep.quantized.families._base import SCALES, Layout, Take, beside, require_scales
 
 _FORMS: Final = {"I8": "int", "F8_E4M3": "e4m3", "F8_E5M2": "e5m2", "F8_E4M3FNUZ": "e4m3", "F8_E5M2FNUZ": "e5m2"}
-_SCALES: Final = frozenset(("F64", "F32", "F16", "BF16", "F8_E8M0", "U8"))
+_SCALES: Final = SCALES | {"F8_E8M0", "U8"}
 _SCALING_METHODS: Final = frozenset(("fp8", "fbgemm_fp8", "modelopt", "compressed-tensors"))
 """Methods by which each tensor of these dtypes has scales."""
 
+_MX_BLOCK: Final = 32
 _DEEPSEEKS_BLOCK: Final = (128, 128)
 _PER_127: Final = 7.874015718698502e-3
 """What bitsandbytes multiplies by where others divide by 127."""
@@ -40,13 +41,13 @@ def _recognize(name: str, headers: Headers, settings: Settings) -> QuantizedTens
         )
     scales = headers[parts["scales"]]
     if scales.dtype not in _SCALES:
-        raise wrong(
-            name, "has scales that are no numbers", parts, expected="floating-point numbers", found=str(scales)
-        )
+        require_scales(name, "scales", parts, headers)
     group = settings.group_of(module)
     declared = settings.block or (group and (group.block or (group.group_size and (1, group.group_size)))) or None
     is_inverse = parts["scales"].endswith("_scale_inv")
     block = block_of(name, data.shape, scales, parts, declared=declared or (_DEEPSEEKS_BLOCK if is_inverse else None))
+    if scales.dtype == "U8" and (data.dtype == "I8" or block[-1] != min(_MX_BLOCK, data.shape[-1])):
+        require_scales(name, "scales", parts, headers)  # bytes are exponents only in MX blocks
     if "zeros" in parts and headers[parts["zeros"]].shape != scales.shape:
         raise wrong(
             name,
@@ -63,7 +64,6 @@ def _recognize(name: str, headers: Headers, settings: Settings) -> QuantizedTens
 
 
 def _candidates(name: str, module: str) -> list[tuple[str, str]]:
-    own = "input_scale" if name == f"{module}.weight" else f"{name}_input_scale"
     return [
         ("data", name),
         ("scales", f"{name}_scale"),
@@ -74,8 +74,9 @@ def _candidates(name: str, module: str) -> list[tuple[str, str]]:
             if name == f"{module}.weight"
             else []
         ),
-        ("input_scale", f"{module}.{own}" if own == "input_scale" and module else own),
-        ("input_zeros", f"{module}.input_zero_point" if name == f"{module}.weight" else f"{name}_input_zero_point"),
+        ("input_scale", beside(name, "input_scale")),
+        ("input_scale", beside(name, "activation_scale")),
+        ("input_zeros", beside(name, "input_zero_point")),
     ]
 
 

@@ -13,7 +13,7 @@ from tensorkeep.quantized._blocks import Box, block_of, scaled, scales_at, sprea
 from tensorkeep.quantized._numbers import Floats, numbers
 from tensorkeep.quantized._record import Headers, QuantizedTensor, Stored, parts_of, wrong
 from tensorkeep.quantized._settings import Settings
-from tensorkeep.quantized.families._base import Layout, Take, whole
+from tensorkeep.quantized.families._base import Layout, Take, require_scales, whole
 
 _FORMS: Final = {
     "Float8Tensor": {"F8_E4M3": "e4m3", "F8_E5M2": "e5m2"},
@@ -44,6 +44,7 @@ def _recognize(prefix: str, headers: Headers, settings: Settings) -> QuantizedTe
         )
     if "scales" not in parts:
         raise wrong(name, "has no scales", parts, kind="missing", expected=f"`{prefix}_scale`")
+    require_scales(name, "scales", parts, headers)
     scales = headers[parts["scales"]]
     grid, block = _grid_and_block(name, data, scales, parts, said)
     stored = {role: headers[parts[role]].shape for role in ("scales", "zeros") if role in parts}

@@ -25,7 +25,7 @@ def check(
         ),
     ] = None,
     data: Annotated[
-        bool, typer.Option("--data", help="Read all elements too: NaNs, infinities, tensors and rows of zeros.")
+        bool, typer.Option("--data", help="Read all elements too: NaNs, infinities, zeros, and scales.")
     ] = False,
     min_fit: Annotated[
         str | None,
