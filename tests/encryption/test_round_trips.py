@@ -143,8 +143,6 @@ def test_operations_on_checkpoints(tmp_path: Path, key_in_environment: None) -> 
     assert tensorkeep.load(tmp_path / "c.safetensors.index.json", key=KEY)["step"] == 3
     with pytest.raises(tensorkeep.errors.UnsupportedError, match="never changed"):
         tensorkeep.edit(secret, set_metadata={"a": "b"})
-    with pytest.raises(tensorkeep.errors.UnsupportedError, match="block digests"):
-        tensorkeep.save_checkpoint(state, tmp_path / "x", encrypt=KEY, block_digests=True)
 
 
 def test_other_ways_to_load_take_the_key_of_the_environment(tmp_path: Path, key_in_environment: None) -> None:

@@ -16,6 +16,7 @@ import msgspec
 
 from tensorkeep.buffers import Buffer
 from tensorkeep.digests import DIGEST_NBYTES, new_hasher
+from tensorkeep.digests.blocks import BlockHasher, BlockTree, binding_of, tree_of
 from tensorkeep.encryption._cipher import BLOCK_NBYTES, STORED_BLOCK_NBYTES, TAG_NBYTES, stored_nbytes
 from tensorkeep.encryption._content import FileSecrets
 from tensorkeep.encryption._encryption import Encryption
@@ -36,9 +37,17 @@ def encrypted_name(file: str | None) -> str:
 
 
 class EncryptingSink:
-    """A `ByteSink` for a plain file with digests; another sink gets the encrypted file."""
+    """A `ByteSink` for a plain file with digests; another sink gets the encrypted file.
 
-    def __init__(self, sink: ByteSink, encryption: Encryption, name: str, index: str | None) -> None:
+    Attributes:
+        head: Everything before the data in the encrypted file, once that is complete.
+        nbytes: Bytes of the encrypted file.
+        tree: The digests of the blocks of its data, once it is complete, if they were asked for.
+    """
+
+    def __init__(
+        self, sink: ByteSink, encryption: Encryption, name: str, index: str | None, *, has_blocks: bool = False
+    ) -> None:
         self._sink = sink
         self._encryption = encryption
         self._name = name
@@ -52,10 +61,12 @@ class EncryptingSink:
         self._output = memoryview(bytearray(_N_BLOCKS * STORED_BLOCK_NBYTES))
         self._filled = 0
         self._hasher = new_hasher()
+        self._blocks = BlockHasher() if has_blocks else None
         self._unused = Lock()
         self._process = os.getpid()
         self.head = b""
         self.nbytes = 0
+        self.tree: BlockTree | None = None
 
     def preallocate(self, nbytes: int) -> None:
         """Take the size of the plain file, which comes before its first byte."""
@@ -131,6 +142,8 @@ class EncryptingSink:
     def _flush(self) -> None:
         done, self._filled = self._output[: self._filled], 0
         self._hasher.update(done)
+        if self._blocks is not None:
+            self._blocks.update(done)
         self._sink.write([done])
 
     def rewrite(self, offset: int, data: Buffer) -> None:
@@ -146,7 +159,11 @@ class EncryptingSink:
         if self._partial:
             self._encrypt(self._partial)
         self._flush()
-        self.head = self._emitted(self._secrets_of_file().sealed(head), self._hasher.digest())
+        digest = self._hasher.digest()
+        if self._blocks is not None:
+            nbytes = self._entries[self._name].nbytes
+            self.tree = tree_of(self._blocks.digests(), nbytes, binding_of([digest]))
+        self.head = self._emitted(self._secrets_of_file().sealed(head), digest)
         self._sink.rewrite(0, self.head)
 
     def _secrets_of_file(self) -> FileSecrets:

@@ -137,7 +137,7 @@ def _rewrite(
             max_shard_nbytes=2**63 - 1,
             layout=index,
             sha256=_has_sha256(base),
-            block_digests=encryption is None and base.index is not None and bool(base.index.sidecars),
+            block_digests=base.index is not None and bool(base.index.sidecars),
             index_metadata=None if index is None else _index_metadata(base),
             durable=saving.durable,
             progress=saving.progress,

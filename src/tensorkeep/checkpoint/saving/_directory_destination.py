@@ -26,12 +26,15 @@ from tensorkeep.digests import digest_of
 from tensorkeep.digests.blocks import BlockTree
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import SourceMissingError, as_transport_error
+from tensorkeep.kinds import OpenOptions
 from tensorkeep.kinds.safetensors import StrayShardWarning, open_file, strays_beside
 from tensorkeep.layout import ShardRecord, blocks_name
 from tensorkeep.parallel import ProgressMeter, parallel_map
 from tensorkeep.tensors import BlockStream, Sealing, encrypted_nbytes, sealed_head, write_file
 from tensorkeep.texts import listed
 from tensorkeep.transport import PartialFile, Reserved, Transaction, open_source, sync_directory, transaction
+
+_STORED: Final = OpenOptions(as_stored=True)
 
 _MAX_WRITERS: Final = 4
 """Threads that write or hash files side by side; one disk is not faster with more."""
@@ -100,7 +103,11 @@ class DirectoryDestination:
         if head is None:
             head, tree = self._written(file, to_write, on_written)
         else:
-            tree = tree_over(open_file(self._transaction.path_of(file))) if self._options.block_digests else None
+            tree = (
+                tree_over(open_file(self._transaction.path_of(file), _STORED))
+                if self._options.block_digests
+                else None
+            )
         nbytes = os.path.getsize(self._transaction.path_of(file))
         self._records[file] = self._record(file, head, nbytes, self._blocks_root(file, tree))
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tensorkeep.encryption import Encryption
-from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES, Arrangement
 from tensorkeep.kinds.origins import Origin
 from tensorkeep.kinds.safetensors import Checkpoint, TensorFile
@@ -46,11 +45,6 @@ class SaveOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         Arrangement.of(self.align, self.order)
-        if self.encryption is not None and self.block_digests:
-            raise UnsupportedError(
-                "encrypted files have no block digests: their blocks are authenticated as they are",
-                expected="block_digests=False",
-            )
 
     @property
     def arrangement(self) -> Arrangement:

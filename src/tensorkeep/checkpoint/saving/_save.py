@@ -67,8 +67,8 @@ def save_checkpoint(
         sha256: Whether the index gets the SHA-256 of each shard, by which Git LFS and the Hub know a file. This takes
             about three times as long as all other digests. A single file gets an index too.
         block_digests: Whether each shard gets a file beside it with the digests of its blocks of 64 KiB, a 2,000th
-            of its size: with them, `open(verify=True)` checks slices without reading their whole tensors, remotely
-            too. A single file gets an index too.
+            of its size: with them, `open(verify=True)` checks slices without reading their whole tensors, and
+            `open(trust=)` proves them, remotely and encrypted too. A single file gets an index too.
         durable: Whether to wait until everything is on the disk (fsync), so that not even a power cut loses it.
         progress: Called with the bytes written so far and the total, every few MiB, by one thread at a time. An
             exception from it ends the save and leaves the directory as it was.

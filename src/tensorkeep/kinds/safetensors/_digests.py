@@ -9,7 +9,6 @@ from tensorkeep.digests import BLAKE3, SHA256
 from tensorkeep.entries import TensorEntry
 from tensorkeep.formats.safetensors import Alias, Seal
 from tensorkeep.kinds.base import Check, Checks, Finding, names_to_check
-from tensorkeep.kinds.safetensors._blocks import BlocksFile
 from tensorkeep.layout import Index
 from tensorkeep.transport import ByteRange, ByteSource, kept_sha256
 
@@ -24,12 +23,9 @@ class SealedFile(Protocol):
     @property
     def source(self) -> ByteSource: ...
     @property
-    def blocks(self) -> BlocksFile | None: ...
-    @property
-    def nbytes(self) -> int: ...
-    @property
     def stored_source(self) -> ByteSource: ...
     def span_of(self, name: str) -> ByteRange: ...
+    def block_checks(self) -> Iterator[Check]: ...
 
 
 def digest_checks(
@@ -49,7 +45,7 @@ def digest_checks(
     without = {shard: n for shard, n in chosen.items() if n and files[shard].seal is None}
     # The SHA-256 of a whole file is what protects its tensors if they have no digests of their own
     whole = [shard for shard in hashes if names is None or shard in without]
-    trees = list(_of_blocks(files)) if names is None else []
+    trees = [check for file in files.values() for check in file.block_checks()] if names is None else []
     return Checks(
         [
             *_of_tensors(files, wanted),
@@ -93,12 +89,6 @@ def _of_tensors(files: Mapping[str, SealedFile], wanted: set[str] | None) -> Ite
         for name, digest in zip(file.entries, digests, strict=False):
             if wanted is None or name in wanted:
                 yield Check(shard, name, file.source, file.span_of(name), BLAKE3, digest)
-
-
-def _of_blocks(files: Mapping[str, SealedFile]) -> Iterator[Check]:
-    for file in files.values():
-        if file.blocks is not None:
-            yield from file.blocks.checks(file.nbytes)
 
 
 def _recorded_sha256(files: Mapping[str, SealedFile], index: Index | None) -> dict[str, bytes]:

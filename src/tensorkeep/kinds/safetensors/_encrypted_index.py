@@ -30,7 +30,8 @@ def index_in(stored: Index, path: str, options: OpenOptions) -> Index:
         index = parse_index(plain, path)
         if index.shards is None:
             raise IndexFileError("the encrypted index has no records of its files", path=path)
-        return index.renamed(_present_names(index.shards, stored.shards or {}))
+        renamed = index.renamed(_present_names(index.shards, stored.shards or {}))
+        return replace(renamed, shards=_with_blocks(renamed.shards or {}, stored.shards or {}))
     metadata = {key: value for key, value in stored.metadata.items() if key != ENCRYPTION_KEY}
     if not names:
         return replace(stored, metadata=metadata)
@@ -44,6 +45,18 @@ def _present_names(authentic: Mapping[str, ShardRecord], stored: Mapping[str, Sh
     """Return what files are called now: a push to a bucket gives them other names, and leaves their headers alone."""
     names = {(record.nbytes, record.header): name for name, record in stored.items()}
     return {name: names.get((record.nbytes, record.header), name) for name, record in authentic.items()}
+
+
+def _with_blocks(authentic: Mapping[str, ShardRecord], stored: Mapping[str, ShardRecord]) -> dict[str, ShardRecord]:
+    """Return records with the block digests that the encrypted files got later.
+
+    The key does not authenticate these, and need not: whoever forges them gains nothing, since it authenticates all
+    that is decrypted, and a signature covers the stored index.
+    """
+    return {
+        name: replace(record, blocks=stored[name].blocks) if record.blocks is None and name in stored else record
+        for name, record in authentic.items()
+    }
 
 
 def over_encrypted(

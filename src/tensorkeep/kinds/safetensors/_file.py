@@ -26,7 +26,7 @@ from tensorkeep.formats.safetensors import (
     read_head,
     read_seal,
 )
-from tensorkeep.kinds.base import Checks, LoadOptions, OpenOptions, by_environment
+from tensorkeep.kinds.base import Check, Checks, LoadOptions, OpenOptions, by_environment
 from tensorkeep.kinds.safetensors._aliases import names_of
 from tensorkeep.kinds.safetensors._blocks import BlocksFile
 from tensorkeep.kinds.safetensors._digests import digest_checks
@@ -63,10 +63,10 @@ class TensorFile(SavedTensors[ArrayT]):
         seal: Seal | None = None,
         head_digest: bytes | None = None,
         blocks: BlocksFile | None = None,
-        encrypted: ByteSource | None = None,
+        stored: TensorFile | None = None,
         encryption: Encryption | None = None,
     ) -> None:
-        self._encrypted = encrypted
+        self._stored = stored
         self._encryption = encryption
         self._header = header
         self._blocks = blocks
@@ -109,7 +109,7 @@ class TensorFile(SavedTensors[ArrayT]):
     @property
     def is_encrypted(self) -> bool:
         """Whether the file is encrypted."""
-        return self._encrypted is not None
+        return self._stored is not None
 
     @property
     def encryption(self) -> Encryption | None:
@@ -119,7 +119,14 @@ class TensorFile(SavedTensors[ArrayT]):
     @property
     def stored_source(self) -> ByteSource:
         """The source of the bytes as they are in the file, encrypted or not."""
-        return self.source if self._encrypted is None else self._encrypted
+        return self.source if self._stored is None else self._stored.source
+
+    def block_checks(self) -> Iterator[Check]:
+        """Give the check of the file with the digests of the blocks of the data, encrypted or not."""
+        if self._stored is not None:
+            yield from self._stored.block_checks()
+        elif self._blocks is not None:
+            yield from self._blocks.checks(self.nbytes)
 
     @property
     def sources(self) -> Mapping[str, ByteSource]:
@@ -221,8 +228,8 @@ class TensorFile(SavedTensors[ArrayT]):
         ranges = partial(_digested_ranges, self._header, self._seal)
         source = VerifyingSource(self.source, ranges, self._block_proof(self._seal), private=private)
         reader = self._open_reader().checking(source)
-        stored = self._encrypted, self._encryption
-        file = TensorFile(self._header, reader, self._seal, self._head_digest, self._blocks, *stored)
+        file = TensorFile(self._header, reader, self._seal, self._head_digest, self._blocks)
+        file._stored, file._encryption = self._stored, self._encryption
         file.proof = self.proof
         return file
 
@@ -362,8 +369,7 @@ def _decrypted(stored: TensorFile, options: OpenOptions) -> TensorFile:
         plain, encryption = opened
         inner = file_over(plain, replace(options, as_stored=True, check=True, verify=False, proof=None))
         shown, reader, seal = inner._header, inner._reader, inner._seal
-    head = stored._head_digest
-    return TensorFile(shown, reader, seal, head, encrypted=stored.source, encryption=encryption)
+    return TensorFile(shown, reader, seal, stored._head_digest, stored=stored, encryption=encryption)
 
 
 def load(

@@ -6,6 +6,7 @@
 - `_prepare`: a state as tensors by name and one text for everything else.
 - `_digest_stream`: digests computed by another thread while the bytes are written.
 - `_block_stream`: block digests, by another thread too.
+- `_sealing`: `Sealing`, what a header with digests needs to know, and how its file is encrypted.
 - `_file_body`: all bytes of one file, with digests.
 - `_save`: `save`, and tensors as bytes.
 """
@@ -14,8 +15,6 @@ from tensorkeep.tensors.writing._block_stream import BlockStream
 from tensorkeep.tensors.writing._digest_stream import Digesting
 from tensorkeep.tensors.writing._file_body import (
     FileBody,
-    Sealing,
-    encrypted_nbytes,
     file_body,
     metadata_with_format,
     refuse_other_bytes,
@@ -26,6 +25,7 @@ from tensorkeep.tensors.writing._overlap import Elements, overlapping, with_comm
 from tensorkeep.tensors.writing._placeholder import PlaceholderTensor
 from tensorkeep.tensors.writing._prepare import Prepared, prepare, ties_as_text
 from tensorkeep.tensors.writing._save import check_target, save, serialize_tensors, write_prepared, write_tensors
+from tensorkeep.tensors.writing._sealing import Sealing, encrypted_nbytes
 from tensorkeep.tensors.writing._sharing import Ties, check_ties, near_others
 
 __all__ = [

@@ -13,14 +13,11 @@ from itertools import groupby
 from math import prod
 from typing import TYPE_CHECKING, Literal
 
-import msgspec
-
 from tensorkeep.arrays import StreamedTensor, TensorToWrite
 from tensorkeep.arrays.in_memory import TensorInMemory, view_at
 from tensorkeep.buffers import Buffer
 from tensorkeep.collector import PausedCollector
 from tensorkeep.digests import digest_of, new_hasher
-from tensorkeep.encryption import EncryptingSink, Encryption, encrypted_name
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import HeaderError, IntegrityError
 from tensorkeep.formats.safetensors import (
@@ -37,6 +34,7 @@ from tensorkeep.parallel import Workers
 from tensorkeep.tensors.readers import StoredTensor
 from tensorkeep.tensors.writing._block_stream import BlockStream
 from tensorkeep.tensors.writing._digest_stream import Digesting
+from tensorkeep.tensors.writing._sealing import Sealing
 from tensorkeep.transport import Body, ByteRange, ByteSink, ByteSource, LocalFile, Spool
 
 if TYPE_CHECKING:
@@ -48,52 +46,6 @@ _FORMAT = "pt"
 """Some libraries refuse a file whose metadata lacks this; it does not mean that torch wrote it."""
 
 _Named = tuple[str, TensorToWrite]
-
-
-class Sealing(msgspec.Struct, frozen=True):
-    """What a header with digests needs to know.
-
-    Attributes:
-        index: Name of the index, if the file is a shard of a checkpoint; None for a single file.
-        encryption: How the file is encrypted; None if it is not.
-        file: Name of the file, if it is a shard.
-    """
-
-    index: str | None = None
-    encryption: Encryption | None = None
-    file: str | None = None
-
-    def over(self, sink: ByteSink) -> tuple[EncryptingSink, Sealing] | None:
-        """Return a sink for the plain file whose encrypted form goes to another one; None if it is not encrypted."""
-        if self.encryption is None:
-            return None
-        return EncryptingSink(sink, self.encryption, encrypted_name(self.file), self.index), Sealing(self.index)
-
-
-def encrypted_nbytes(head: bytes, nbytes: int, sealing: Sealing) -> int:
-    """Return the size of the encrypted form of a plain file with a header and a size."""
-    if (over := sealing.over(_Nowhere())) is None:
-        return nbytes
-    sink, _ = over
-    sink.preallocate(nbytes)
-    sink.write([head])
-    return sink.nbytes
-
-
-class _Nowhere:
-    """A `ByteSink` that drops everything."""
-
-    def preallocate(self, nbytes: int) -> None:
-        """Do nothing."""
-
-    def write(self, buffers: Iterable[Buffer]) -> None:
-        """Do nothing."""
-
-    def rewrite(self, offset: int, data: Buffer) -> None:
-        """Do nothing."""
-
-    def copy_from(self, source: ByteSource, span: ByteRange) -> None:
-        """Do nothing."""
 
 
 def metadata_with_format(metadata: Mapping[str, str] | None) -> Mapping[str, str]:
@@ -140,9 +92,12 @@ def write_file(
     blocks: BlockStream | None = None,
 ) -> bytes:
     """Write a whole file, and return everything before the data; `blocks` takes the data of one with digests too."""
-    if sealing is not None and (encrypting := sealing.over(sink)) is not None:
+    encrypting = None if sealing is None else sealing.over(sink, has_blocks=blocks is not None)
+    if encrypting is not None:
         plain, inner = encrypting
         write_file(plain, to_write, metadata, state=state, sealing=inner, arrangement=arrangement)
+        if blocks is not None:
+            blocks.tree = plain.tree
         return plain.head
     with PausedCollector():
         entries, metadata = _described(to_write, metadata, state, sealing, arrangement)
@@ -186,7 +141,9 @@ def file_body(
     """Describe a file that is written in one pass; its digests are computed now, by reading all tensors."""
     if sealing is not None and sealing.encryption is not None:  # a block is encrypted once, however often it is sent
         spool = Spool()
-        head = write_file(spool.sink, to_write, metadata, state=state, sealing=sealing, arrangement=arrangement)
+        head = write_file(
+            spool.sink, to_write, metadata, state=state, sealing=sealing, arrangement=arrangement, blocks=blocks
+        )
         return FileBody(spool.nbytes, spool.pieces, head)
     entries, metadata = _described(to_write, metadata, state, sealing, arrangement)
     if sealing is None:

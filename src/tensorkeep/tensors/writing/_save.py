@@ -13,8 +13,9 @@ from tensorkeep.arrays import TensorToWrite
 from tensorkeep.encryption import Encryption, KeyLike
 from tensorkeep.errors import TransportError, UnsupportedError
 from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES, PLAIN, Arrangement
-from tensorkeep.tensors.writing._file_body import Sealing, file_body, plain_buffers, plain_head, write_file
+from tensorkeep.tensors.writing._file_body import file_body, plain_buffers, plain_head, write_file
 from tensorkeep.tensors.writing._prepare import Prepared, prepare
+from tensorkeep.tensors.writing._sealing import Sealing
 from tensorkeep.tensors.writing._sharing import Ties
 from tensorkeep.transport import (
     RemotePath,
