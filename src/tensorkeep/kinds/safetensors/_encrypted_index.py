@@ -50,7 +50,7 @@ def _present_names(authentic: Mapping[str, ShardRecord], stored: Mapping[str, Sh
 def _with_blocks(authentic: Mapping[str, ShardRecord], stored: Mapping[str, ShardRecord]) -> dict[str, ShardRecord]:
     """Return records with the block digests that the encrypted files got later.
 
-    The key does not authenticate these, and need not: whoever forges them gains nothing, since it authenticates all
+    The key does not authenticate these, and need not: forging them gains nothing, since it authenticates all
     that is decrypted, and a signature covers the stored index.
     """
     return {
