@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
 
 # Control characters, line separators, marks that reverse the direction of text, and halves of surrogate pairs, which
 # stand for bytes that are not UTF-8.
@@ -49,15 +47,9 @@ def is_local_name(name: str) -> bool:
     return name not in {"", ".", ".."} and not _leads_elsewhere(name)
 
 
-def source_paths(given: Any, caller: str) -> list[str]:
-    """Return the path of one checkpoint, or of several, as text."""
-    is_one = isinstance(given, str | os.PathLike | Mapping) or not isinstance(given, Iterable)
-    return [source_path(each, caller) for each in ([given] if is_one else given)]
-
-
-def source_path(given: object, caller: str) -> str:
-    """Return the path of a checkpoint as text; refuse open ones and views, which are mappings of names."""
+def source_path(given: object, caller: str, takes: str = "paths") -> str:
+    """Return the path of a checkpoint as text; refuse anything else, such as tensors by name."""
     if isinstance(given, str | os.PathLike):
-        return os.fspath(given)
+        return os.fsdecode(given)
     found = type(given).__name__
-    raise TypeError(f"{caller} takes paths, not {found}; tensorkeep.save_checkpoint writes tensors, also to shards")
+    raise TypeError(f"{caller} takes {takes}, not {found}; tensorkeep.save_checkpoint writes tensors, also to shards")

@@ -40,7 +40,7 @@ class SourceChecks:
     ) -> None:
         made = (old for old, lazy in zip(wanted, new.values(), strict=True) if lazy.digest is None)
         remade = list(sources.stored_names(made))
-        self._digests = [(path, digests_to_replace(source, remade)) for path, source in sources.by_path]
+        self._digests = [(path, digests_to_replace(source, remade)) for path, source in sources.named]
         self._sums: list[Check] = []
         self._is_wanted = is_wanted
         self._executor = executor

@@ -31,12 +31,13 @@ from tensorkeep.encryption import Encryption, KeyLike, Keys
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, PickleLimits
 from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES, Arrangement
+from tensorkeep.kinds.given import path_of, sources_of
 from tensorkeep.kinds.origins import Origin, SourceToOpen, origins_of
-from tensorkeep.paths import source_paths
-from tensorkeep.tensors import Renaming, Selector
+from tensorkeep.tensors import LazyTensors, Renaming, Selector
 from tensorkeep.transport import join, split
 
 _Path = str | os.PathLike[str]
+_Source = _Path | LazyTensors
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 
 def convert(
-    source: _Path | Iterable[_Path],
+    source: _Source | Iterable[_Source],
     destination: _Path,
     *,
     max_shard_size: int | str = DEFAULT_SHARD_SIZE,
@@ -90,7 +91,8 @@ def convert(
     sparse and quantized tensors. Any other safetensors reader finds each tensor by its name in the state dict.
 
     Args:
-        source: A file, an index or a directory; or several of these, whose tensors are concatenated.
+        source: A file, an index, a directory, an open checkpoint or a view; or several of these, whose tensors are
+            concatenated. What is open stays open.
         destination: A directory, created if its parent exists, or a file name that ends in `.safetensors`; or the
             URL of either in a bucket. An existing checkpoint there stays intact until the new one is complete.
         max_shard_size: Most bytes of tensors in one shard: a number, or text such as `"5GB"`. For directories only:
@@ -167,8 +169,8 @@ def convert(
         >>> tensorkeep.load("converted")["weight"]
         tensor([1., 1., 1.])
     """
-    paths = source_paths(source, "convert")
-    if not paths:
+    given = sources_of(source, "convert")
+    if not given:
         raise UnsupportedError("there is nothing to convert", expected="at least one checkpoint")
     rewrite = RewriteOptions(
         select=select,
@@ -183,7 +185,7 @@ def convert(
     target = target_of(os.fspath(destination), base_name, output_variant, max_shard_size)
     with ExitStack() as files:
         sources = Sources(
-            paths,
+            given,
             variant,
             files,
             drop_unknown=drop_unknown,
@@ -242,7 +244,7 @@ def convert(
             checks.read_back([join(target.directory, target.single)])
     return Conversion(
         path=os.fspath(destination),
-        sources=tuple(paths),
+        sources=tuple(map(path_of, given)),
         index=target.index if sha256 or written != [target.single] else None,
         files=tuple(written),
         n_tensors=len(content.prepared.to_write),

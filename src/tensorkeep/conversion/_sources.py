@@ -18,6 +18,7 @@ from tensorkeep.encryption import Keys
 from tensorkeep.errors import UnsafeError, UnsupportedError
 from tensorkeep.formats.pickles import PickleLimits
 from tensorkeep.kinds import LeftOut, Opened, OpenOptions, Place, StoredView
+from tensorkeep.kinds.given import path_of, refuse_to_open_again
 from tensorkeep.kinds.pickles import lazy_array
 from tensorkeep.kinds.registry import find_kind
 from tensorkeep.quantized.computing import part_names, with_numbers
@@ -46,7 +47,7 @@ class Sources:
 
     def __init__(
         self,
-        paths: Sequence[str],
+        sources: Sequence[str | Opened],
         variant: str | None,
         files: ExitStack,
         *,
@@ -60,7 +61,7 @@ class Sources:
         trust: Trust | None = None,
     ) -> None:
         self._drop_unknown = drop_unknown
-        self._paths = paths
+        self._given = sources
         options = OpenOptions(
             dangerous="record" if drop_unknown else "refuse",
             limits=limits,
@@ -68,7 +69,7 @@ class Sources:
             dtypes=dtypes or {},
             keys=keys,
         )
-        self.opened = [self._open(path, variant, files, options, trust) for path in paths]
+        self.opened = [self._open(source, variant, files, options, trust) for source in sources]
         self.identities = identities_of(self.opened)
         self.composites: dict[str, str] = {}
         self.n_values = 0
@@ -85,8 +86,13 @@ class Sources:
             self._is_as_stored = all(map(is_, read, numbers))
 
     def _open(
-        self, path: str, variant: str | None, files: ExitStack, options: OpenOptions, trust: Trust | None
+        self, path: str | Opened, variant: str | None, files: ExitStack, options: OpenOptions, trust: Trust | None
     ) -> Opened:
+        if isinstance(path, Opened):
+            arguments = {"variant": variant, "engine": options.engine, "dtypes": options.dtypes, "key": options.keys}
+            refuse_to_open_again(path, **arguments, trust=trust)
+            path.require_names()
+            return path
         options = msgspec.structs.replace(options, variant=variant if is_directory(path) else None)
         try:
             with listing_cache(path) as given:
@@ -117,9 +123,14 @@ class Sources:
         self._left_out += source.left_out()
 
     @property
+    def named(self) -> list[tuple[str, Opened]]:
+        """The path of each source, with the open checkpoint."""
+        return list(zip(map(path_of, self._given), self.opened, strict=True))
+
+    @property
     def by_path(self) -> list[tuple[str, Opened]]:
-        """The given paths, each with its open checkpoint."""
-        return list(zip(self._paths, self.opened, strict=True))
+        """The same for those that were given by their paths, so that others can open them too."""
+        return [(path, each) for path, each in zip(self._given, self.opened, strict=True) if isinstance(path, str)]
 
     @property
     def left_out(self) -> dict[str, str]:
@@ -169,7 +180,7 @@ class Sources:
 
     @property
     def _path(self) -> str:
-        return ", ".join(self._paths)
+        return ", ".join(map(path_of, self._given))
 
     def _refuse_unknown(self, unknowns: list[LeftOut]) -> None:
         if unknowns:

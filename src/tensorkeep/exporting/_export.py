@@ -22,7 +22,9 @@ from tensorkeep.exporting._registry import format_for
 from tensorkeep.exporting._target import Target
 from tensorkeep.formats.pickles import DEFAULT_LIMITS, PickleLimits
 from tensorkeep.kinds import Opened, refuse
+from tensorkeep.kinds.given import path_of, source_of
 from tensorkeep.parallel import ProgressMeter
+from tensorkeep.paths import source_path
 from tensorkeep.tensors import LazyTensor, LazyTensors, Renaming, Selector
 from tensorkeep.texts import listed
 
@@ -64,7 +66,7 @@ class Export(msgspec.Struct, frozen=True):
 
 
 def export(
-    source: _Path,
+    source: _Path | LazyTensors,
     target: _Path,
     *,
     to: str | None = None,
@@ -92,7 +94,8 @@ def export(
     their format opens them and every tensor is compared with the source.
 
     Args:
-        source: A file, an index or a directory that `tensorkeep.open` opens.
+        source: A file, an index or a directory that `tensorkeep.open` opens; or an open checkpoint or a view, whose
+            tensors are computed while they are written. What is open stays open.
         target: The file to write, or its URL in a bucket or in a store of fsspec; for a URL, it is written to a
             temporary directory first. Formats of several files put the others beside it.
         to: The format, such as `"npz"`; None goes by the suffix of the target.
@@ -141,14 +144,15 @@ def export(
             is left, or no tensor has a name to rename or the prefix to strip.
         BusyError: If another process is writing the same target.
         TransportError: If the source cannot be read, or the target cannot be written.
-        TypeError: If the source or the target is not a path.
+        TypeError: If the target is not a path, or the source is neither a path nor open.
 
     Examples:
         >>> tensorkeep.export("my-model", "my-model.npz").n_tensors
         39
     """
-    given = _path(source)
-    destination = Target(_path(target))
+    given = source_of(source, "export")
+    path = path_of(given)
+    destination = Target(source_path(target, "export"))
     form = format_for(destination.name, to)
     encoding = cast.lower() if isinstance(cast, str) and cast.lower() in form.encodings else None
     rewrite = RewriteOptions(
@@ -175,13 +179,13 @@ def export(
         )
         wanted = sources.wanted(rewrite, with_tree=False)
         new = transform(wanted, rewrite)
-        refuse_unfit(form, {name: lazy.dtype for name, lazy in new.items()}, given)
+        refuse_unfit(form, {name: lazy.dtype for name, lazy in new.items()}, path)
         ties = _ties(sources, wanted, new)
         metadata = {key: text for key, text in new.metadata.items() if key not in {"format", *ties}}
         sources.refuse_expanded(set(wanted))
         tensors = {name: watched(lazy) for name, lazy in new.items()}
-        refuse_shapes(form, tensors, given)
-        refuse_names(form, tensors, given)
+        refuse_shapes(form, tensors, path)
+        refuse_names(form, tensors, path)
         content = Content(tensors, metadata, ties, encoding, destination.names())
         plan = form.plan(content, destination.name)
         job = _Job(destination, plan, tensors, overwrite=overwrite, durable=durable, check=check)
@@ -189,7 +193,7 @@ def export(
         job.run(sources, wanted, progress)
         return Export(
             path=destination.path,
-            source=given,
+            source=path,
             format=form.key,
             files=tuple(file.name for file in plan.files),
             n_tensors=len(tensors),
@@ -200,13 +204,6 @@ def export(
             n_values_left_out=_n_values(sources.opened[0]),
             is_checked=check,
         )
-
-
-def _path(given: object) -> str:
-    if not isinstance(given, str | os.PathLike):
-        found = type(given).__name__
-        raise TypeError(f"export takes paths, not {found}; tensorkeep.save writes tensors to a file to be exported")
-    return os.fsdecode(given)
 
 
 def _ties(sources: Sources, wanted: LazyTensors, new: LazyTensors) -> dict[str, str]:

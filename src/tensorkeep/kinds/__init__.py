@@ -20,6 +20,7 @@
 - `ranks`: directories with a checkpoint for each rank.
 - `folder`: a directory with a manifest, checked and fetched with every file in it.
 - `registry`: `KINDS`, all kinds in order of preference.
+- `given`: what a caller has open already, in the place of a path.
 - `origins`: checkpoints and tensors as plain values, for other processes.
 
 This module imports no kind, so that readers of safetensors files do not pay for the others.

@@ -15,17 +15,15 @@ from tensorkeep.transport import is_directory, join, split
 _HINT: Final = "Say how tensors are divided: plan={'*.q_proj': 'colwise', …} (--plan)"
 
 
-def model_plan(path: str, shapes: Mapping[str, tuple[int, ...]]) -> RuleOf:
+def model_plan(path: str | None, shapes: Mapping[str, tuple[int, ...]]) -> RuleOf:
     """Return the rules for the checkpoint at a path, whose tensors have these shapes once they are dequantized."""
+    if path is None:
+        raise _unknown_model(None)
     config = join(path if is_directory(path) else split(path)[0], "config.json")
     try:
         division = division_by_library(config)
     except SourceMissingError:
-        raise SourceMissingError(
-            "there is no config.json beside the checkpoint, so its model is unknown",
-            path=config,
-            hint=_HINT,
-        ) from None
+        raise _unknown_model(config) from None
     if not division.tensors:
         raise UnsupportedError(
             f"transformers has no plan for dividing the tensors of {division.model}", path=config, hint=_HINT
@@ -36,6 +34,11 @@ def model_plan(path: str, shapes: Mapping[str, tuple[int, ...]]) -> RuleOf:
         names[name]: _rule_of(names[name], divided, division, shapes) for name, divided in division.tensors.items()
     }
     return lambda name: rules.get(name, WHOLE)
+
+
+def _unknown_model(config: str | None) -> SourceMissingError:
+    message = "there is no config.json beside the checkpoint, so its model is unknown"
+    return SourceMissingError(message, path=config, hint=_HINT)
 
 
 def _names_in(shapes: Mapping[str, tuple[int, ...]], division: ModelDivision) -> dict[str, str]:

@@ -24,10 +24,10 @@ from tensorkeep.encryption import KeyLike, Keys
 from tensorkeep.errors import DtypeError, LimitError, RefusedError, SourceMissingError, UnsupportedError
 from tensorkeep.fetching import MAX_COMPANION_NBYTES, USUAL_COMPANIONS, companions_among
 from tensorkeep.kinds import Opened
+from tensorkeep.kinds.given import path_of, refuse_to_open_again, source_of
 from tensorkeep.kinds.origins import SourceToOpen
 from tensorkeep.layout import RANK_SET, parse_size, rank_directory
 from tensorkeep.parallel import ProgressMeter, batches_of, parallel_map
-from tensorkeep.paths import source_path
 from tensorkeep.quantized import Layouts, layouts
 from tensorkeep.signing import is_provenance
 from tensorkeep.tensor_parallel._by_executor import filling_by
@@ -36,6 +36,7 @@ from tensorkeep.tensor_parallel._fill import Filled, TensorToFill, fill
 from tensorkeep.tensor_parallel._model_plan import model_plan
 from tensorkeep.tensor_parallel._plan import MODEL, PatternPlan, parse_plan
 from tensorkeep.tensor_parallel._write import Shares, write_ranks
+from tensorkeep.tensors import LazyTensors
 from tensorkeep.transport import ByteRange, Reserved, is_directory, is_remote, join, list_names, open_source, split
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class RankDivision(msgspec.Struct, frozen=True):
 
 
 def reshard_for_ranks(
-    source: str | os.PathLike[str],
+    source: str | os.PathLike[str] | LazyTensors,
     directory: str | os.PathLike[str],
     n_ranks: int,
     *,
@@ -93,7 +94,8 @@ def reshard_for_ranks(
     are divided together: GPTQ, AWQ, compressed-tensors, NVFP4 and F8 with scales. Others are refused by name.
 
     Args:
-        source: A directory, an index or a single file, of any library, or a URL.
+        source: A directory, an index or a single file, of any library, or a URL; or an open checkpoint or a view,
+            whose tensors are computed while they are written.
         directory: A directory on disk, created if its parent exists.
         n_ranks: How many ranks share each tensor.
         plan: Dict from shell patterns, for names of tensors or modules, to styles: `"colwise"`, `"rowwise"`,
@@ -127,7 +129,8 @@ def reshard_for_ranks(
         FormatError: If the index, a header or the plan is malformed.
         DtypeError: If safetensors has no such dtype.
         LimitError: If the config, the plan or the index of a rank is too large, or building the model takes too long.
-        UnsupportedError: If there is no such style, no plan for the model, or the destination is a URL.
+        UnsupportedError: If there is no such style, no plan for the model, the destination is a URL, or what is open
+            already is given with `variant`, `key` or `executor`.
         MissingDependencyError: If the model's plan is needed, and transformers or torch is not installed.
         BusyError: If another process is writing there.
         SourceChangedError: If the source was saved again meanwhile.
@@ -141,12 +144,15 @@ def reshard_for_ranks(
         >>> tensorkeep.diff("my-model", "serving").is_equal
         True
     """
-    path, target = source_path(source, "reshard_for_ranks"), os.fspath(directory)
+    given, target = source_of(source, "reshard_for_ranks"), os.fspath(directory)
     _check_arguments(target, n_ranks)
+    if isinstance(given, Opened):
+        refuse_to_open_again(given, executor=executor)
+    path = _place_of(given)
     styles = _styles_of(plan)
     with ExitStack() as files:
         _refuse_existing(target, overwrite=overwrite)
-        opened = whole_checkpoint(path, variant, files, Keys.given(key))
+        opened = whole_checkpoint(given, variant, files, Keys.given(key))
         identities = identities_of([opened])
         shares = _shares(opened, path, styles, n_ranks)
         options = SaveOptions(
@@ -158,9 +164,15 @@ def reshard_for_ranks(
         )
         fill_all = _by_threads(opened, progress)
         if executor is not None:
-            fill_all = filling_by(executor, opened, SourceToOpen.of(opened, path, variant), progress)
-        write_ranks(os.path.abspath(target), shares, options, _companions(path), fill_all)
+            fill_all = filling_by(executor, opened, SourceToOpen.of(opened, path_of(given), variant), progress)
+        write_ranks(os.path.abspath(target), shares, options, {} if path is None else _companions(path), fill_all)
     return _described(shares)
+
+
+def _place_of(given: str | Opened) -> str | None:
+    """Return where the files of the model are; None for a view that is at no path, such as one of several files."""
+    path = path_of(given)
+    return None if isinstance(given, Opened) and not is_remote(path) and not os.path.exists(path) else path
 
 
 def _check_arguments(target: str, n_ranks: int) -> None:
@@ -190,7 +202,7 @@ def _styles_of(plan: Plan | None) -> Mapping[str, str]:
     return parse_plan(bytes(source.read(ByteRange(0, source.nbytes))), path)
 
 
-def _shares(opened: Opened, path: str, styles: Mapping[str, str], n_ranks: int) -> Shares:
+def _shares(opened: Opened, path: str | None, styles: Mapping[str, str], n_ranks: int) -> Shares:
     headers = {name: Header(lazy.dtype, lazy.shape) for name, lazy in opened.items()}
     for name, header in headers.items():
         if header.dtype not in BY_NAME:

@@ -79,7 +79,13 @@ def rewrite(
         encryption=Encryption.of(encrypt),
     )
     rewrite_as_one(
-        [source], directory, None, RewriteOptions(change=changed), options, overwrite=overwrite, keys=Keys.given(key)
+        [os.fspath(source)],
+        directory,
+        None,
+        RewriteOptions(change=changed),
+        options,
+        overwrite=overwrite,
+        keys=Keys.given(key),
     )
     return bool(companions)
 

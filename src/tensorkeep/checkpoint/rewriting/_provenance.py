@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 import msgspec
@@ -22,7 +22,7 @@ Describe = Callable[[Mapping[str, str]], Mapping[str, bytes]]
 
 
 def provenance_of(
-    operation: str, sources: Iterable[Opened], rewrite: RewriteOptions, options: SaveOptions, directory: str
+    operation: str, sources: Sequence[Opened], rewrite: RewriteOptions, options: SaveOptions, directory: str
 ) -> Describe:
     """Return what writes the provenance of a checkpoint when its files are staged; the sources are read now."""
     if is_remote(directory):
@@ -31,6 +31,12 @@ def provenance_of(
         raise UnsupportedError(
             "provenance is not recorded beside encrypted files: it is not encrypted, and names tensors",
             path=directory,
+        )
+    if part := next((opened for opened in sources if not opened.is_whole), None):
+        raise UnsupportedError(
+            "provenance is recorded of files, and a view does not say what all its tensors are made of",
+            path=part.path,
+            hint="Save the view first (tensorkeep.save_checkpoint), and give the path of that",
         )
     read = [_read(name, source) for opened in sources for name, source in opened.sources.items()]
     given = {name: getattr(rewrite, name) for name in rewrite.__struct_fields__} | {

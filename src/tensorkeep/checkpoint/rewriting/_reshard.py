@@ -16,9 +16,10 @@ from tensorkeep.checkpoint.rewriting._same_arguments import same_arguments_as
 from tensorkeep.checkpoint.saving import SaveOptions
 from tensorkeep.encryption import Encryption, KeyLike, Keys
 from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES
+from tensorkeep.kinds import Opened
+from tensorkeep.kinds.given import source_of, sources_of
 from tensorkeep.layout import Index, parse_size
 from tensorkeep.parallel import Progress
-from tensorkeep.paths import source_path, source_paths
 from tensorkeep.tensors import LazyTensors, Renaming, Selector
 
 if TYPE_CHECKING:
@@ -27,10 +28,11 @@ if TYPE_CHECKING:
     from tensorkeep.trust import Trust
 
 _Path = str | os.PathLike[str]
+_Source = _Path | LazyTensors
 
 
 def reshard(
-    source: _Path,
+    source: _Source,
     directory: _Path,
     *,
     max_shard_size: int | str = "5GB",
@@ -67,7 +69,9 @@ def reshard(
     Tensors that are cast, split or assembled are first checked against the digests that they had.
 
     Args:
-        source: A directory, an index or a single file, of any library.
+        source: A directory, an index or a single file, of any library; or an open checkpoint or a view, whose
+            tensors are computed while they are written. What is open stays open. A view is never taken for the
+            checkpoint at the destination.
         directory: The destination, created if its parent exists, or the URL of a directory in a bucket. It may be the
             directory of the source, which stays whole until the new checkpoint is complete, and is then replaced if
             its file names begin the same way; with `select` or `drop`, only if `overwrite` is true.
@@ -117,8 +121,9 @@ def reshard(
             prefix.
         RefusedError: If two tensors would have one name.
         DtypeError: If there is no such dtype to cast to.
-        TypeError: If a name or metadata is not text.
-        UnsupportedError: If a size, name or layout is invalid, or a directory has several checkpoints.
+        TypeError: If a name or metadata is not text, or the source is tensors that are not lazy.
+        UnsupportedError: If a size, name or layout is invalid, a directory has several checkpoints, or an open source
+            is given with `variant`, `key`, `trust` or, if it is a view, `provenance`.
         LimitError: If there are more names than a header can hold.
         BusyError: If another process is saving there.
         SourceChangedError: If the source was saved again meanwhile.
@@ -130,42 +135,42 @@ def reshard(
         >>> tensorkeep.open("halves")["pooler.dense.bias"].dtype
         'BF16'
     """
-    rewrite = RewriteOptions(
-        select=select, drop=drop, rename=rename, strip_prefix=strip_prefix, change=change, cast=cast, seed=seed
-    )
-    options = SaveOptions(
-        max_shard_nbytes=parse_size(max_shard_size),
+    _as_one(
+        "reshard",
+        [source_of(source, "reshard")],
+        directory,
+        max_shard_size=max_shard_size,
         balance=balance,
         split_large=split_large,
         layout=layout,
         base_name=base_name,
-        variant=output_variant,
+        variant=variant,
+        output_variant=output_variant,
+        select=select,
+        drop=drop,
+        rename=rename,
+        strip_prefix=strip_prefix,
+        change=change,
+        cast=cast,
+        seed=seed,
         metadata=metadata,
         sha256=sha256,
+        overwrite=overwrite,
         durable=durable,
         progress=progress,
         executor=executor,
         align=align,
         order=order,
-        encryption=Encryption.of(encrypt),
-    )
-    operation = "reshard" if provenance else None
-    rewrite_as_one(
-        [source_path(source, "reshard")],
-        directory,
-        variant,
-        rewrite,
-        options,
-        overwrite=overwrite,
-        keys=Keys.given(key),
+        key=key,
+        encrypt=encrypt,
+        provenance=provenance,
         trust=trust,
-        operation=operation,
     )
 
 
 @same_arguments_as(reshard)
 def join(  # noqa: D417 - the decorator explains the others
-    sources: Iterable[_Path],
+    sources: _Source | Iterable[_Source],
     directory: _Path,
     *,
     max_shard_size: int | str = "5GB",
@@ -200,7 +205,8 @@ def join(  # noqa: D417 - the decorator explains the others
     All other arguments are as for `reshard`.
 
     Args:
-        sources: Directories, indexes or single files. Their tensors follow each other; names must be unique.
+        sources: Directories, indexes, single files, open checkpoints or views. Their tensors follow each other; names
+            must be unique.
         directory: The destination, created if its parent exists, or the URL of a directory in a bucket.
         variant: Which checkpoint of each source directory, such as `"fp16"`.
         select: Tensors to take from all sources together; all if None.
@@ -218,6 +224,72 @@ def join(  # noqa: D417 - the decorator explains the others
         >>> len(tensorkeep.open("together"))
         45
     """
+    _as_one(
+        "join",
+        sources_of(sources, "join"),
+        directory,
+        max_shard_size=max_shard_size,
+        balance=balance,
+        split_large=split_large,
+        layout=layout,
+        base_name=base_name,
+        variant=variant,
+        output_variant=output_variant,
+        select=select,
+        drop=drop,
+        rename=rename,
+        strip_prefix=strip_prefix,
+        change=change,
+        cast=cast,
+        seed=seed,
+        metadata=metadata,
+        sha256=sha256,
+        overwrite=overwrite,
+        durable=durable,
+        progress=progress,
+        executor=executor,
+        align=align,
+        order=order,
+        key=key,
+        encrypt=encrypt,
+        provenance=provenance,
+        trust=trust,
+    )
+
+
+def _as_one(
+    operation: str,
+    sources: Sequence[str | Opened],
+    directory: _Path,
+    *,
+    max_shard_size: int | str,
+    balance: bool,
+    split_large: bool,
+    layout: _Path | Index | None,
+    base_name: str,
+    variant: str | None,
+    output_variant: str | None,
+    select: Selector | Iterable[Selector] | None,
+    drop: Selector | Iterable[Selector] | None,
+    rename: Renaming | None,
+    strip_prefix: str | None,
+    change: Callable[[LazyTensors], LazyTensors] | None,
+    cast: Any,
+    seed: int | None,
+    metadata: Mapping[str, str] | None,
+    sha256: bool,
+    overwrite: bool,
+    durable: bool,
+    progress: Progress | None,
+    executor: Executor | None,
+    align: int,
+    order: Sequence[str] | None,
+    key: KeyLike | Sequence[KeyLike] | None,
+    encrypt: KeyLike | Encryption | None,
+    provenance: bool,
+    trust: Trust | None,
+) -> None:
+    """Write checkpoints as one, by the arguments of `reshard` and `join`."""
     rewrite = RewriteOptions(
         select=select, drop=drop, rename=rename, strip_prefix=strip_prefix, change=change, cast=cast, seed=seed
     )
@@ -237,10 +309,8 @@ def join(  # noqa: D417 - the decorator explains the others
         order=order,
         encryption=Encryption.of(encrypt),
     )
-    paths = source_paths(sources, "join")
-    operation = "join" if provenance else None
     rewrite_as_one(
-        paths,
+        sources,
         directory,
         variant,
         rewrite,
@@ -248,5 +318,5 @@ def join(  # noqa: D417 - the decorator explains the others
         overwrite=overwrite,
         keys=Keys.given(key),
         trust=trust,
-        operation=operation,
+        operation=operation if provenance else None,
     )

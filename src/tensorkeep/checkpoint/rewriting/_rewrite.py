@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from tensorkeep.checkpoint.saving import SaveOptions, refuse_file_name, write_ch
 from tensorkeep.encryption import Keys
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.kinds import Check, Opened
+from tensorkeep.kinds.given import path_of
 from tensorkeep.kinds.origins import Origin, SourceToOpen, origins_of
 from tensorkeep.kinds.safetensors import read_index
 from tensorkeep.layout import Index
@@ -39,11 +40,11 @@ if TYPE_CHECKING:
 
 _Path = str | os.PathLike[str]
 _Opened = Sequence[tuple[str, Opened]]
-"""The given paths, each with its open checkpoint."""
+"""The path of each source, with the open checkpoint."""
 
 
 def rewrite_as_one(
-    sources: Iterable[_Path],
+    sources: Sequence[str | Opened],
     directory: _Path,
     variant: str | None,
     rewrite: RewriteOptions,
@@ -55,15 +56,15 @@ def rewrite_as_one(
     operation: str | None = None,
 ) -> None:
     """Write checkpoints as one: what `reshard` and `join` do; `operation` is what its provenance calls that."""
-    paths = [os.fspath(path) for path in sources]
-    if not paths:
+    if not sources:
         raise UnsupportedError("there is nothing to join", expected="at least one checkpoint")
     options = _with_layout(options)
     refuse_file_name(check_target(directory))
     target = os.fspath(directory)
     with ExitStack() as files:
-        opened = [(path, whole_checkpoint(path, variant, files, keys, trust)) for path in paths]
+        opened = [(path_of(each), whole_checkpoint(each, variant, files, keys, trust)) for each in sources]
         read = [source for _, source in opened]
+        by_path = [(path, each) for path, each in zip(sources, read, strict=True) if isinstance(path, str)]
         wanted, _ = select_and_drop(concatenate(read), rewrite)
         refuse_loss = loss_guard(target, options.stem, read, takes_all=rewrite.takes_all, overwrite=overwrite)
         refuse_loss()
@@ -83,7 +84,7 @@ def rewrite_as_one(
             index_metadata=_kept_of_index(read),
             block_digests=any(source.index is not None and source.index.sidecars for source in read),
             progress=subprogress(report, n_checked, n_checked + new.nbytes),
-            origins=_origins(new, wanted, opened, variant, rewrite) if options.executor is not None else {},
+            origins=_origins(new, wanted, by_path, variant, rewrite) if options.executor is not None else {},
             before_commit=finish,
             describe=None if operation is None else provenance_of(operation, read, rewrite, options, target),
         )

@@ -9,6 +9,7 @@ from tensorkeep.checkpoint._open import open_found
 from tensorkeep.encryption import Keys
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.kinds import Opened, OpenOptions, Place
+from tensorkeep.kinds.given import refuse_to_open_again
 from tensorkeep.kinds.registry import find_kind
 from tensorkeep.texts import listed
 from tensorkeep.transport import is_directory, listing_cache
@@ -18,9 +19,20 @@ if TYPE_CHECKING:
 
 
 def whole_checkpoint(
-    path: str, variant: str | None, files: ExitStack, keys: Keys | None = None, trust: Trust | None = None
+    source: str | Opened,
+    variant: str | None,
+    files: ExitStack,
+    keys: Keys | None = None,
+    trust: Trust | None = None,
 ) -> Opened:
-    """Open a finished checkpoint that holds nothing but tensors; `files` closes it."""
+    """Return a finished checkpoint that holds nothing but tensors; one given by its path is closed by `files`."""
+    if isinstance(source, Opened):
+        refuse_to_open_again(source, variant=variant, key=keys, trust=trust)
+        return _without_others(source)
+    return _without_others(_opened(source, variant, files, keys, trust))
+
+
+def _opened(path: str, variant: str | None, files: ExitStack, keys: Keys | None, trust: Trust | None) -> Opened:
     options = OpenOptions(variant=variant if is_directory(path) else None, keys=keys)
     with listing_cache(path) as given:
         place = Place(given, variant=options.variant)
@@ -31,13 +43,17 @@ def whole_checkpoint(
                 path=path,
                 hint="`tensorkeep convert` (tensorkeep.convert) turns it into one",
             )
-        opened = files.enter_context(open_found(place, found, options, trust))
-        opened.require_names()
-        if left_out := opened.left_out():
-            raise UnsupportedError(
-                "this holds more than tensors",
-                path=path,
-                found=listed(f"`{other.name}`: {other.what}" for other in left_out),
-                hint="`tensorkeep convert` (tensorkeep.convert) writes the tensors and says what it leaves out",
-            )
-        return opened
+        return files.enter_context(open_found(place, found, options, trust))
+
+
+def _without_others(opened: Opened) -> Opened:
+    """Return what is open; refuse it if it holds more than tensors."""
+    opened.require_names()
+    if left_out := opened.left_out():
+        raise UnsupportedError(
+            "this holds more than tensors",
+            path=opened.path,
+            found=listed(f"`{other.name}`: {other.what}" for other in left_out),
+            hint="`tensorkeep convert` (tensorkeep.convert) writes the tensors and says what it leaves out",
+        )
+    return opened

@@ -1,0 +1,127 @@
+"""Tensors that a caller has open already, in the place of a path: an open checkpoint, or a view."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from tensorkeep.arrays import ArrayT
+from tensorkeep.digests import BLAKE3
+from tensorkeep.encryption import Encryption
+from tensorkeep.errors import UnsupportedError
+from tensorkeep.formats.safetensors import State
+from tensorkeep.kinds.base import Check, Checks, Opened, names_to_check
+from tensorkeep.paths import source_path
+from tensorkeep.tensors import LazyTensor, LazyTensors
+from tensorkeep.transport import ByteSource
+
+_EXPECTED = "paths, open checkpoints and views"
+
+
+def source_of(given: object, caller: str) -> str | Opened:
+    """Return the path of a checkpoint as text, or what is open as an open checkpoint."""
+    if isinstance(given, LazyTensors):
+        return given if isinstance(given, Opened) else OpenedView(given)
+    return source_path(given, caller, _EXPECTED)
+
+
+def sources_of(given: Any, caller: str) -> list[str | Opened]:
+    """Do as `source_of` for one source or several."""
+    is_one = isinstance(given, str | Mapping) or not isinstance(given, Iterable)
+    return [source_of(each, caller) for each in ([given] if is_one else given)]
+
+
+def path_of(source: str | Opened) -> str:
+    """Return the path of a source, for messages."""
+    return source.path if isinstance(source, Opened) else source
+
+
+def refuse_to_open_again(source: Opened, **arguments: object) -> None:
+    """Refuse arguments that say how to open a path: what is open already cannot follow them."""
+    if given := [name for name, value in arguments.items() if value]:
+        raise UnsupportedError(
+            f"{' and '.join(f'{name}=' for name in given)} would say how to open a path, and this is open already",
+            path=source.path,
+            hint="Give it to tensorkeep.open, or give the path instead of what is open",
+        )
+
+
+class OpenedView(Opened[ArrayT]):
+    """A view in the place of a checkpoint; who made it closes its files."""
+
+    def __init__(self, tensors: LazyTensors[ArrayT]) -> None:
+        self._tensors = tensors
+
+    @property
+    def path(self) -> str:
+        """The path of the files, or a name for error messages."""
+        return self._tensors.path
+
+    @property
+    def sources(self) -> Mapping[str, ByteSource]:
+        """Path of each file with tensors that the view leaves as they are, to its bytes."""
+        return {source.name: source for lazy in self.values() if (source := lazy.source) is not None}
+
+    @property
+    def format_name(self) -> str:
+        """What this is, for people."""
+        return "a view"
+
+    @property
+    def has_metadata(self) -> bool:
+        """Whether there is metadata, even if empty."""
+        return self._tensors.has_metadata
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """Free text by key, as a new dict."""
+        return self._tensors.metadata
+
+    @property
+    def state(self) -> State | None:
+        """What is known of the nested state that the tensors are parts of."""
+        return self._tensors.state
+
+    @property
+    def encryption(self) -> Encryption | None:
+        """How the files are encrypted; None if they are not, or there is no key for them."""
+        return self._tensors.encryption
+
+    @property
+    def _under_policy(self) -> LazyTensors | None:
+        return self._tensors._under_policy
+
+    def companion(self, name: str, *, max_nbytes: int) -> bytes:
+        """Return the content of a small file beside the checkpoint; see `LazyTensors.companion`."""
+        return self._tensors.companion(name, max_nbytes=max_nbytes)
+
+    @property
+    def is_whole(self) -> bool:
+        """False: its files may hold more."""
+        return False
+
+    def checks(self, names: Iterable[str] | None = None) -> Checks:
+        """Return the digests of the tensors that are in files as they are."""
+        chosen = list(self) if names is None else names_to_check(names, self, self.path)
+        checks = [
+            Check(source.name, name, source, span, BLAKE3, digest)
+            for name in chosen
+            if (lazy := self[name]).source is not None
+            and (source := lazy.source) is not None
+            and (span := lazy.span) is not None
+            and (digest := lazy.digest) is not None
+        ]
+        n_files = len({check.file for check in checks})
+        return Checks(checks, n_unprotected=len(chosen) - len(checks), n_files=n_files, n_tensors=len(self))
+
+    def close(self) -> None:
+        """Do nothing: the files are the caller's."""
+
+    def _find(self, name: str) -> LazyTensor[ArrayT] | None:
+        return self._tensors._find(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
