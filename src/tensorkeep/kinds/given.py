@@ -96,8 +96,8 @@ class OpenedView(Opened[ArrayT]):
         return self._tensors.companion(name, max_nbytes=max_nbytes)
 
     @property
-    def is_whole(self) -> bool:
-        """False: its files may hold more."""
+    def is_replaceable(self) -> bool:
+        """False: the files may hold more than the view."""
         return False
 
     def checks(self, names: Iterable[str] | None = None) -> Checks:

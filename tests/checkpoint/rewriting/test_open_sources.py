@@ -15,7 +15,6 @@ from tensorkeep.errors import DestinationExistsError, IntegrityError, RefusedErr
 from tensorkeep.signing import PrivateKey
 from tensorkeep.tensors import LazyTensors
 from tests.support.patches.models import save, step
-from tests.support.peak_memory import with_peak
 from tests.support.remote.s3_bucket import Bucket
 
 Make = Callable[[Path, LazyTensors], LazyTensors]
@@ -198,23 +197,3 @@ def test_a_view_of_several_checkpoints_has_no_plan_of_a_model(
         tensorkeep.reshard_for_ranks(both, tmp_path / "ranks", 2, plan={"*.up": "colwise"})
 
     assert not list((tmp_path / "ranks").glob("*/config.json"))
-
-
-def test_views_are_streamed_in_bounded_memory(tmp_path: Path) -> None:
-    large = np.zeros((32, 2**20), np.float32)
-    large[:, 0] = np.arange(32)
-    tensorkeep.save({"w": large}, tmp_path / "a.safetensors")
-
-    def peak(write: Callable[[LazyTensors], Any]) -> int:
-        with tensorkeep.open(tmp_path / "a.safetensors", framework="numpy", backend="pread") as file:
-            return with_peak(write, file.map(lambda rows: rows + 1, scope="rows"))[1]
-
-    for write in (
-        lambda view: tensorkeep.reshard(view, tmp_path / "b"),
-        lambda view: tensorkeep.reshard_for_ranks(view, tmp_path / "c", 2, plan={"w": "rowwise"}).nbytes,
-        lambda view: tensorkeep.export(view, tmp_path / "d.npy").nbytes,
-    ):
-        assert peak(write) < large.nbytes / 2
-    for place in ("b", "c"):
-        assert np.array_equal(tensorkeep.open(tmp_path / place, framework="numpy")["w"][:, 0], np.arange(32) + 1)
-    assert np.array_equal(np.load(tmp_path / "d.npy")[:, 0], np.arange(32) + 1)

@@ -39,7 +39,7 @@ def refuse_existing(directory: str, stem: str, sources: Iterable[Opened], new: C
     A source may be replaced, as a whole: the caller has named it, and its tensors are the ones being written.
     """
     places = {_place(join(directory, name)): name for name in (*FileNames.of_safetensors(stem).entries, *new)}
-    replaced = [source for source in sources if source.is_whole and _place(source.path) in places]
+    replaced = [source for source in sources if source.is_replaceable and _place(source.path) in places]
     own = {_place(path) for source in replaced for path in (source.path, *_files_of(source))}
     found = [name for place, name in places.items() if place not in own and _is_there(join(directory, name))]
     if found:

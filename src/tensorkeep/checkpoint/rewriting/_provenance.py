@@ -14,6 +14,7 @@ from tensorkeep.checkpoint.verifying import sha256_of
 from tensorkeep.encryption import DecryptingSource
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.kinds import Opened
+from tensorkeep.kinds.given import OpenedView
 from tensorkeep.signing import PROVENANCE_SUFFIX, Artifact, emit_provenance, header_of
 from tensorkeep.transport import ByteSource, is_remote, open_source
 
@@ -32,7 +33,7 @@ def provenance_of(
             "provenance is not recorded beside encrypted files: it is not encrypted, and names tensors",
             path=directory,
         )
-    if part := next((opened for opened in sources if not opened.is_whole), None):
+    if part := next((opened for opened in sources if isinstance(opened, OpenedView)), None):
         raise UnsupportedError(
             "provenance is recorded of files, and a view does not say what all its tensors are made of",
             path=part.path,

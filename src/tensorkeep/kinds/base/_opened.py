@@ -377,11 +377,6 @@ class Opened(LazyTensors[ArrayT]):
         return [source.name for source in self.sources.values() if os.path.isfile(source.name)]
 
     @property
-    def is_whole(self) -> bool:
-        """Whether this is all that its files hold, so that it may replace them."""
-        return True
-
-    @property
     def is_replaceable(self) -> bool:
         """Whether safetensors files can hold everything in these files, and so may replace them."""
         return True

@@ -19,7 +19,7 @@ PLUMBING: Final = frozenset({
         "place",
         "proof",
     ),
-    *("is_whole", "reader", "records", "refuse_expanded", "renamed", "seal", "span_of", "state", "state_files"),
+    *("reader", "records", "refuse_expanded", "renamed", "seal", "span_of", "state", "state_files"),
     *("state_text", "stored", "stored_names", "tensor_to_write", "unmapped", "verified", "verifying", "views"),
 })
 """Members for other parts of this package."""
