@@ -22,6 +22,7 @@ from tests.support import SUPPORT, forks
 from tests.support.integrations.distributed.failing_saves import (
     ANY,
     contents,
+    save_apart,
     save_number,
     save_when_ready,
     try_to_save,
@@ -59,6 +60,16 @@ def test_what_one_rank_raises_all_raise_at_once(ranks: Ranks, old: Path, failing
 
     ranks.run(save_number, str(old), 3, {"max_shard_size": "60KB"})
     assert whole_number(old) == 3
+
+
+def test_ranks_with_other_paths_are_refused(ranks: Ranks, tmp_path: Path) -> None:
+    for said in ranks.run(save_apart, str(tmp_path / "checkpoint"), True):
+        assert "was given another path than the first rank" in said
+        assert str(tmp_path / "checkpoint-0") in said
+    assert list(tmp_path.iterdir()) == []
+
+    assert ranks.run(save_apart, str(tmp_path / "checkpoint"), False) == ["", "", "", ""]
+    assert whole_number(tmp_path / "checkpoint") == 2
 
 
 def test_a_rank_that_never_comes_is_given_up(ranks: Ranks, old: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import msgspec
@@ -10,6 +11,8 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from tensorkeep.checkpoint import Rendezvous
+from tensorkeep.errors import UnsupportedError
+from tensorkeep.transport import is_remote, without_secrets
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -20,18 +23,36 @@ class Session(msgspec.Struct, frozen=True):
         rank: Of this process, from 0; the first one coordinates.
         n_ranks: How many take part.
         plan_sum: Checksum of the plan of this rank.
+        path: Where the first rank saves, as `place_of` gives it.
     """
 
     save_id: str
     rank: int
     n_ranks: int
     plan_sum: int
+    path: str
+
+    def check_path(self, path: str) -> None:
+        """Refuse another path than the first rank's: the parts of this rank would be missing there."""
+        place = place_of(path)
+        if place != self.path:
+            raise UnsupportedError(
+                f"rank {self.rank} was given another path than the first rank",
+                path=place,
+                expected=self.path,
+                hint="Give all ranks the same directory or URL",
+            )
 
     def rendezvous(self, timeout_s: float | None) -> Rendezvous:
         """Return where the ranks meet, by default with the timeout of the process group."""
         store = TorchStore(_store(self))
         timeout_s = timeout_s if timeout_s is not None else _group_timeout_s(self)
         return Rendezvous(store, self.rank, self.n_ranks, timeout_s)
+
+
+def place_of(path: str) -> str:
+    """Return what two paths of one directory have in common; of a URL, what may be shown."""
+    return str(without_secrets(path)) if is_remote(path) else os.path.realpath(path)
 
 
 class TorchStore:

@@ -21,7 +21,7 @@ from tensorkeep.errors import UnsupportedError
 from tensorkeep.integrations.distributed import _active_saves
 from tensorkeep.integrations.distributed._global_plan import GlobalPlan, merge_plans, tree_of
 from tensorkeep.integrations.distributed._local_objects import LocalObjects, local_objects, objects_in
-from tensorkeep.integrations.distributed._sessions import Session
+from tensorkeep.integrations.distributed._sessions import Session, place_of
 from tensorkeep.integrations.distributed._tensor_parts import RankParts
 from tensorkeep.layout import index_name, parse_size
 from tensorkeep.tensors import check_target, prepare
@@ -179,7 +179,8 @@ class TensorkeepWriter(StorageWriter):
         """
         save_id = uuid.uuid4().hex
         self._global_plans = {save_id: merge_plans(plans)}
-        sessions = [Session(save_id, rank, len(plans), _sum_of(plan)) for rank, plan in enumerate(plans)]
+        place = place_of(self._path)
+        sessions = [Session(save_id, rank, len(plans), _sum_of(plan), place) for rank, plan in enumerate(plans)]
         return [
             SavePlan(plan.items, session, plan.planner_data, plan.usable)
             for plan, session in zip(plans, sessions, strict=True)
@@ -224,6 +225,7 @@ class TensorkeepWriter(StorageWriter):
     def _write(
         self, plan: SavePlan, planner: SavePlanner, session: Session, ranks: Rendezvous, save: RankSave
     ) -> dict[str, bytes]:
+        session.check_path(self._path)
         if _sum_of(plan) != session.plan_sum:
             raise UnsupportedError(
                 "the planner has changed the plan after all ranks had agreed on it",

@@ -22,6 +22,7 @@ __all__ = [
     "ANY",
     "FailingPlanner",
     "contents",
+    "save_apart",
     "save_number",
     "save_when_ready",
     "state",
@@ -43,6 +44,16 @@ def state(number: int, shape: tuple[int, ...] = SHAPE) -> dict[str, Any]:
 
 def save_number(rank: int, path: str, number: int, options: dict[str, Any]) -> None:
     dcp.save(state(number), storage_writer=TensorkeepWriter(path, **options))
+
+
+def save_apart(rank: int, path: str, is_absolute: bool) -> str:
+    """Save where each rank was told, and return what it raises; relative paths of one directory are one place."""
+    mine = f"{path}-{rank}" if is_absolute else os.path.relpath(path) if rank % 2 else path
+    try:
+        dcp.save(state(2), storage_writer=TensorkeepWriter(mine))
+    except CheckpointException as error:
+        return "\n".join(f"{number}: {cause}" for number, (cause, _) in sorted(error.failures.items()))
+    return ""
 
 
 def save_when_ready(rank: int, path: str, number: int, ready: str) -> None:
