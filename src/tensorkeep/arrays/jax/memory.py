@@ -49,6 +49,18 @@ def over_memory(arrays: dict[str, npt.NDArray[Any]]) -> dict[str, Any]:
     return made
 
 
+def on_host(array: Any) -> Any:
+    """Return an array on one device as one that can be read here, and whose copy is freed with it.
+
+    If jax was set up without the CPU, it is an array over the same memory: the array that is asked for its bytes
+    keeps the copy.
+    """
+    host = cpu_device()
+    if host is None:
+        return jax.make_array_from_single_device_arrays(array.shape, array.sharding, [array])
+    return jax.device_put(array, host)
+
+
 def committed(array: Any, sharding: jax.sharding.Sharding) -> Any:
     """Return an array, which is on the only device of a sharding, as one that stays there; its memory is shared."""
     if _put is None:

@@ -9,6 +9,7 @@ import jax
 import msgspec
 
 from tensorkeep.arrays import StreamedTensor, TensorToWrite, tensor_to_write
+from tensorkeep.arrays.jax.memory import on_host
 from tensorkeep.buffers import Buffer
 from tensorkeep.checkpoint import PlannedTensor, RankedTensors
 from tensorkeep.digests import new_hasher
@@ -119,8 +120,7 @@ def _part(array: jax.Array, dtype: DType, region: Region, name: str) -> ArrayPar
         return ArrayPart(dtype, array.shape, region, tensor_to_write(shard.data, name))
 
     def buffers() -> Iterator[Buffer]:  # the host has a copy while it is written, and no longer
-        host = jax.device_put(shard.data, jax.local_devices(backend="cpu")[0])
-        return tensor_to_write(host, name).buffers()
+        return tensor_to_write(on_host(shard.data), name).buffers()
 
     return ArrayPart(
         dtype, array.shape, region, StreamedTensor(dtype, region.shape, dtype.nbytes(region.n_elements), buffers)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from math import isfinite
+from typing import Any, Final
 
 import jax
 import numpy as np
@@ -21,6 +22,9 @@ _ARRAYS = frozenset({ARRAY_CLASS, jax.ShapeDtypeStruct, np.ndarray})
 """Classes of most leaves: of these, nothing needs to be asked."""
 
 _NUMBERS = (bool, int, float, complex, np.generic)
+
+_LISTED_BITS: Final = 64
+"""Bits of whole numbers that messages have in full."""
 
 
 def is_array(leaf: Any) -> bool:
@@ -62,7 +66,7 @@ def fits(template: Any, saved: Any) -> bool:
         return type(saved) is type(template)
     wanted = form_of(template)
     if isinstance(saved, _NUMBERS):
-        return wanted == _form_of_number(saved)
+        return wanted == _form_of_number(saved) and _holds(template.dtype, saved)
     return wanted == form_of(saved)
 
 
@@ -82,6 +86,25 @@ def _form_of_number(number: Any) -> Form:
     if isinstance(number, np.generic):
         return str(number.dtype), ()
     return str(jax.dtypes.canonicalize_dtype(jax.dtypes.result_type(type(number)))), ()
+
+
+def _holds(dtype: Any, number: Any) -> bool:
+    """Say whether a number of the kind of a dtype is within its range; jax would make a large float infinite."""
+    if isinstance(number, bool | np.generic):
+        return True
+    if isinstance(number, int):
+        return int(jax.numpy.iinfo(dtype).min) <= number <= int(jax.numpy.iinfo(dtype).max)
+    highest = float(jax.numpy.finfo(dtype).max)
+    return all(abs(part) <= highest or not isfinite(part) for part in (number.real, number.imag))
+
+
+def words_for_saved(leaf: Any) -> str:
+    """Describe what was saved, for messages: a number has its value, which may be what does not fit."""
+    if type(leaf) not in (int, float, complex):
+        return words_for_leaf(leaf)
+    if isinstance(leaf, int) and leaf.bit_length() > _LISTED_BITS:
+        return f"int of {leaf.bit_length()} bits"
+    return f"{type(leaf).__name__} {leaf!r}"
 
 
 def words_for_leaf(leaf: Any) -> str:

@@ -13,7 +13,7 @@ from tensorkeep.checkpoint import materialize
 from tensorkeep.errors import StateDictMismatchError
 from tensorkeep.jax.trees._branches import Branches
 from tensorkeep.jax.trees._capture import check_depth
-from tensorkeep.jax.trees._fit import fits, form_of, words_for_leaf
+from tensorkeep.jax.trees._fit import fits, form_of, words_for_leaf, words_for_saved
 from tensorkeep.jax.trees._libraries import in_own_libraries
 from tensorkeep.jax.trees._placements import Placement, placement_of, sharding_within, shardings_below
 from tensorkeep.jax.trees._saved import MISSING, Saved
@@ -143,7 +143,7 @@ def _refuse(missing: list[str], unexpected: list[str], unfit: list[Leaf], path: 
     texts = [f"{name or _ROOT} is missing" for name in missing]
     texts += [f"{name} is only in the file" for name in unexpected]
     texts += [
-        f"{leaf.path or _ROOT} is {words_for_leaf(leaf.saved)}, not {words_for_leaf(leaf.template)}" for leaf in unfit
+        f"{leaf.path or _ROOT} is {words_for_saved(leaf.saved)}, not {words_for_leaf(leaf.template)}" for leaf in unfit
     ]
     raise StateDictMismatchError(
         "what was saved does not fit the tree",

@@ -79,7 +79,7 @@ def _by_name(classes: Sequence[type]) -> dict[str, type]:
 def _placed(leaf: Leaf, value: Any) -> Any:
     template = leaf.template
     if isinstance(template, np.ndarray):
-        return convert_to("numpy", value) if plain_library(value) is not None else np.array(value)
+        return convert_to("numpy", value) if plain_library(value) is not None else np.array(value, template.dtype)
     if not is_array(template):
         return value
     if type(value) is not ARRAY_CLASS and not isinstance(value, jax.Array):
