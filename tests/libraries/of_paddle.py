@@ -11,7 +11,7 @@ import pytest
 
 import tensorkeep
 from tensorkeep.arrays.paddle import _dense
-from tensorkeep.errors import DeviceError, DtypeError, LimitError
+from tensorkeep.errors import DeviceError, DtypeError, LimitError, StateError
 from tests.contracts.array_library import ArrayLibrary
 from tests.libraries.memory import ADDRESSES, check_explained, over_memory
 
@@ -104,3 +104,21 @@ def test_what_is_explained_is_what_happens(tmp_path: Path) -> None:
     outcomes = check_explained("paddle", tmp_path / "x.safetensors")
 
     assert outcomes["shared"]
+
+
+def test_what_has_no_place_in_a_file_is_refused_with_what_has(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    number = paddle.to_tensor(np.array([1 + 2j]))
+    with pytest.raises(StateError, match=r"'w' is not data.*numpy\(\).*complex64"):
+        tensorkeep.save({"w": number}, path)
+    for advised in (number.numpy(), number.astype("complex64")):
+        tensorkeep.save({"w": advised}, path)
+        assert tensorkeep.load(path)["w"].tolist() == [1 + 2j]
+
+    coo = paddle.sparse.sparse_coo_tensor([[1]], [2.5], [3])
+    csr = paddle.sparse.sparse_csr_tensor([0, 1, 1], [0], [2.5], [2, 3])
+    for sparse, names in ((coo, ("indices", "values")), (csr, ("crows", "cols", "values"))):
+        with pytest.raises(StateError, match=names[0]):
+            tensorkeep.save({"w": sparse}, path)
+        tensorkeep.save({name: getattr(sparse, name)() for name in names}, path)
+        assert tensorkeep.load(path)["values"].tolist() == [2.5]

@@ -68,3 +68,23 @@ def test_what_is_explained_is_what_happens(tmp_path: Path) -> None:
     outcomes = check_explained("tensorflow", tmp_path / "x.safetensors")
 
     assert outcomes["shared"]
+
+
+@pytest.mark.parametrize(
+    ("tensor", "advice", "as_advised"),
+    [
+        (tf.constant([1 + 2j], tf.complex128), "numpy", lambda tensor: tensor.numpy()),
+        (tf.Variable(tf.constant([1 + 2j], tf.complex128)), "cast it to complex64", lambda tensor: tensor.numpy()),
+        (tf.constant([b"a", b"bc"]), "numpy", lambda tensor: tensor.numpy()),
+        (tf.quantization.quantize([1.0], 0, 1, tf.qint8).output, "tf.int8", lambda q: tf.bitcast(q, tf.int8)),
+    ],
+)
+def test_what_has_no_place_in_a_file_is_refused_with_what_has(
+    tensor: Any, advice: str, as_advised: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(StateError, match=f"'w' is not data.*{advice}"):
+        tensorkeep.save({"w": tensor}, tmp_path / "x.safetensors")
+
+    advised = as_advised(tensor)
+    tensorkeep.save({"w": advised}, tmp_path / "x.safetensors")
+    assert np.array_equal(tensorkeep.load(tmp_path / "x.safetensors")["w"], advised)

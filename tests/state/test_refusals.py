@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import collections
 import dataclasses
 import datetime as dt
@@ -79,6 +80,8 @@ REFUSED = {
     "partial": (functools.partial(print), "partial", "save its name"),
     "class": (Thing, "the class tests.state.test_refusals.Thing", "save its name"),
     "generator": ((n for n in range(3)), "generator", "list(...)"),
+    "array of Python": (array.array("f", [1.5]), "array.array", "numpy.asarray"),
+    "view of memory": (memoryview(b"abc"), "memoryview", "numpy.asarray"),
     "file": (io.BytesIO(), "BytesIO", "belongs to this process"),
     "lock": (threading.Lock(), "lock", "leave it out"),
     "imported module": (sys, "module", "belongs to this process"),

@@ -26,6 +26,18 @@ class Exporter:
         return self.device
 
 
+class OldExporter(Exporter):
+    """One without the options of later versions of DLPack."""
+
+    def __dlpack__(self) -> Any:  # type: ignore[override]
+        return self.array.__dlpack__()
+
+
+class NoCapsule:
+    def __dlpack__(self, **options: Any) -> int:
+        return 7
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     tensors = {"f32": torch.arange(6.0).reshape(2, 3), "bf16": torch.ones(4, dtype=torch.bfloat16)}
@@ -84,9 +96,25 @@ def test_memory_that_several_export_is_stored_once(tmp_path: Path) -> None:
     assert (tmp_path / "x.safetensors").stat().st_size < 1.5 * array.nbytes
 
 
+@pytest.mark.parametrize("is_old", [False, True])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e8m0fnu"])
+def test_dtypes_that_numpy_does_not_take_are_saved(dtype: str, is_old: bool, tmp_path: Path) -> None:
+    tensor = torch.arange(1.0, 7.0).reshape(2, 3).to(getattr(torch, dtype))
+    exporter = (OldExporter if is_old else Exporter)(tensor.T)
+
+    tensorkeep.save({"w": exporter, "model": [exporter]}, tmp_path / "x.safetensors")
+
+    loaded = tensorkeep.load(tmp_path / "x.safetensors", framework="torch")
+    for saved in (loaded["w"], loaded["model"][0]):
+        assert saved.dtype == tensor.dtype
+        assert torch.equal(saved.view(torch.uint8), tensor.T.contiguous().view(torch.uint8))
+    assert torch.equal(torch.from_dlpack(exporter).float(), tensor.T.float())
+
+
 def test_what_numpy_cannot_take_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match=r"`w` cannot be taken through DLPack.*Exporter"):
-        tensorkeep.save({"w": Exporter(torch.ones(3, dtype=torch.bfloat16))}, tmp_path / "x.safetensors")
+    for found in (Exporter(NoCapsule()), Exporter(torch.ones(3, device="meta"))):
+        with pytest.raises(UnsupportedError, match=r"`w` cannot be taken through DLPack.*Exporter"):
+            tensorkeep.save({"w": found}, tmp_path / "x.safetensors")
     with pytest.raises((DtypeError, UnsupportedError, StateError)):
         tensorkeep.save({"w": Exporter(np.zeros(3, "M8[s]"))}, tmp_path / "x.safetensors")
     assert not (tmp_path / "x.safetensors").exists()

@@ -14,6 +14,7 @@ from tensorkeep.jax.trees import ByName, Nested, Saved, capture, match, read_lea
 from tensorkeep.kinds import LoadOptions, Opened
 from tensorkeep.parallel import Progress
 from tensorkeep.transport import Backend, Openable
+from tensorkeep.trust import Trust
 
 _ALREADY_LOADED: Final = "<state>"
 """What errors call a state that is in memory."""
@@ -29,6 +30,7 @@ def load(
     verify: bool = False,
     engine: str | None = None,
     progress: Progress | None = None,
+    trust: Trust | None = None,
     key: KeyLike | Sequence[KeyLike] | None = None,
 ) -> Any:
     """Load a pytree, with the classes and static fields of a template.
@@ -53,11 +55,12 @@ def load(
             default device, uncommitted. Without `like`, this makes all tensors JAX arrays.
         strict: Whether to refuse leaves that only the file has. Otherwise, they are left out.
         backend: How to read local files: `"mmap"`, `"pread"` or `"auto"`; see `tensorkeep.open`.
-        verify: Whether to compare tensors with their digests while they are read. Tensors read in shards are not
-            compared.
+        verify: Whether to compare what is read with its digest. Shards are compared with the digests of their blocks;
+            without these, a process that reads a part of a tensor reads all of it once.
         engine: The library that reads the files instead of tensorkeep, such as `"tensorstore"` for orbax, if you
             trust them; see `tensorkeep.open`.
         progress: Called with the bytes loaded so far and the total.
+        trust: Whose signatures count: a `Policy`, the path of one or of a public key; see `tensorkeep.open`.
         key: The key of an encrypted checkpoint; see `tensorkeep.open`.
 
     Returns:
@@ -71,6 +74,7 @@ def load(
         EncryptedError: If it is encrypted, and the key is missing or another one.
         FormatError: If a file is malformed.
         UnsafeError: If a pickle names something that could only do harm.
+        TrustError: If it is not proven that this is what was signed, or the policy does not allow the format.
         DtypeError: If JAX has no such dtype, such as one of 64 bits unless `jax_enable_x64` is on.
         LimitError: If something exceeds a bound.
         UnsupportedError: If the source cannot be opened, `shardings` has another structure than the tree, or an
@@ -80,7 +84,7 @@ def load(
 
     def read() -> Any:
         with open_checkpoint(
-            source, framework="jax", backend=backend, verify=verify, engine=engine, key=key
+            source, framework="jax", backend=backend, verify=verify, engine=engine, trust=trust, key=key
         ) as opened:
             opened.require_names()
             return read_tree(opened, like, shardings, strict=strict, progress=progress)

@@ -11,7 +11,15 @@ import jax
 from tensorkeep.checkpoint import SaveHandle, SaveOptions, raise_earlier, save_checkpoint
 from tensorkeep.checkpoint import save_async as save_state_async
 from tensorkeep.encryption import Encryption, KeyLike
-from tensorkeep.jax.meshes import ALIGNMENT_NBYTES, TIMEOUT_S, TogetherSave, meet, spans_processes, target_directory
+from tensorkeep.jax.meshes import (
+    ALIGNMENT_NBYTES,
+    TIMEOUT_S,
+    TogetherSave,
+    check_timeout,
+    meet,
+    spans_processes,
+    target_directory,
+)
 from tensorkeep.jax.trees import capture, leaves_of
 from tensorkeep.layout import parse_size
 from tensorkeep.tensors import Ties, check_target, prepare
@@ -84,9 +92,10 @@ def save(
             together = TogetherSave(meeting, prepare(capture(tree), ties=ties), target_directory(path), options)
         together.run()
         return
+    _check(max_shard_size, timeout_s)
     state = capture(tree)
     target = check_target(path)
-    if target.endswith(".safetensors") and not os.path.isdir(target):
+    if _is_file(target):
         save_file(
             state,
             path,
@@ -117,6 +126,7 @@ def save_async(
     tree: Any,
     path: str | os.PathLike[str],
     *,
+    max_shard_size: int | str = _SHARD_SIZE,
     metadata: Mapping[str, str] | None = None,
     ties: Ties = "share",
     durable: bool = True,
@@ -134,6 +144,7 @@ def save_async(
     Args:
         tree: Any pytree; see `save`.
         path: A file if it ends in `.safetensors` and is not a directory; a directory otherwise.
+        max_shard_size: Bytes of tensors in one shard of a directory: a number, or text such as `"5GB"`.
         metadata: Free text by key.
         ties: What to do with arrays that are in the tree more than once; see `save`.
         durable: Whether to wait until the disk has everything.
@@ -160,15 +171,19 @@ def save_async(
     if _spans_processes(tree):
         with meet(timeout_s) as meeting:
             options = _options(
-                _SHARD_SIZE, metadata=metadata, durable=durable, align=align, order=order, encrypt=encrypt
+                max_shard_size, metadata=metadata, durable=durable, align=align, order=order, encrypt=encrypt
             )
             together = TogetherSave(meeting, prepare(capture(tree), ties=ties), target_directory(path), options)
             handle = together.in_background(max_waiting=max_waiting)
         raise_earlier(handle.path)
         return handle
+    _check(max_shard_size, timeout_s)
+    target = check_target(path)
+    sizes: dict[str, Any] = {} if _is_file(target) else {"max_shard_size": max_shard_size}
     return save_state_async(
         capture(tree),
-        path,
+        target,
+        **sizes,
         max_waiting=max_waiting,
         metadata=metadata,
         ties=ties,
@@ -178,6 +193,16 @@ def save_async(
         order=order,
         encrypt=encrypt,
     )
+
+
+def _check(max_shard_size: int | str, timeout_s: float) -> None:
+    """Refuse invalid arguments also where they have no use, so that a program fails at its first save."""
+    parse_size(max_shard_size)
+    check_timeout(timeout_s)
+
+
+def _is_file(target: str) -> bool:
+    return target.endswith(".safetensors") and not os.path.isdir(target)
 
 
 def _options(

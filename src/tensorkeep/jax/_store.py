@@ -10,7 +10,7 @@ import jax
 from tensorkeep import store
 from tensorkeep.checkpoint import SaveHandle, SaveOptions, raise_earlier
 from tensorkeep.jax._load import read_tree
-from tensorkeep.jax.meshes import ALIGNMENT_NBYTES, TIMEOUT_S, Meeting, TogetherSave, Write, meet
+from tensorkeep.jax.meshes import ALIGNMENT_NBYTES, TIMEOUT_S, Meeting, TogetherSave, Write, check_timeout, meet
 from tensorkeep.jax.trees import capture
 from tensorkeep.kinds import OpenOptions
 from tensorkeep.kinds.safetensors import SavedDirectory
@@ -80,6 +80,7 @@ class CheckpointStore(store.CheckpointStore):
                 they were.
         """
         if jax.process_count() == 1:
+            check_timeout(timeout_s)
             state, metrics, metadata = self._contents(state, metrics, metadata)
             return super().save(step, state, metrics, metadata=metadata, ties=ties, sha256=sha256, progress=progress)
         with meet(timeout_s) as meeting:
@@ -128,6 +129,7 @@ class CheckpointStore(store.CheckpointStore):
                 save together. Errors while this step is written are raised by the handle.
         """
         if jax.process_count() == 1:
+            check_timeout(timeout_s)
             state, metrics, metadata = self._contents(state, metrics, metadata)
             return super().save_async(
                 step,
@@ -192,6 +194,7 @@ class CheckpointStore(store.CheckpointStore):
             return read_tree(opened, like, shardings, strict=strict, progress=progress)
 
         if jax.process_count() == 1:
+            check_timeout(timeout_s)
             return self._loader.load(step, opening, read, checks=verify, progress=progress)
 
         def choose(beat: Callable[[], None]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import types
+from array import array
 from collections import deque
 from collections.abc import Callable, ItemsView, Iterator, KeysView, ValuesView
 from datetime import date, time, timedelta
@@ -24,9 +25,10 @@ _HINTS: Final[tuple[tuple[Callable[[Any], bool], str | Callable[[Any], str]], ..
     (lambda value: isinstance(value, _FUNCTIONS), "A function is not data: save its name and its settings"),
     (lambda value: _has(value, "state_dict"), "Save what its state_dict() returns"),
     (
-        lambda value: isinstance(value, io.IOBase | types.ModuleType | types.CoroutineType | memoryview),
+        lambda value: isinstance(value, io.IOBase | types.ModuleType | types.CoroutineType),
         "It belongs to this process: save its path, name or bytes",
     ),
+    (lambda value: isinstance(value, memoryview | array), "Save numpy.asarray(...) of it, or bytes(...)"),
     (lambda value: isinstance(value, KeysView | ValuesView | ItemsView), "Save list(...) of it"),
     (lambda value: isinstance(value, Iterator), "Reading an iterator uses it up: save list(...) of it"),
     (lambda value: _has(value, "acquire"), "A lock belongs to this process: leave it out"),

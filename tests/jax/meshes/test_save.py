@@ -128,6 +128,22 @@ def test_shards_of_others_cannot_be_saved_alone(two: JaxProcesses, tmp_path: Pat
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("dtype", "cast_to"),
+    [
+        ("int4", "int8"),
+        ("uint2", "uint8"),
+        ("float8_e3m4", "float32"),
+        ("float4_e2m1fn", "float8_e4m3fn"),
+    ],
+)
+def test_what_several_processes_cannot_save_is_saved_as_the_error_says(
+    two: JaxProcesses, tmp_path: Path, dtype: str, cast_to: str
+) -> None:
+    for said in two.run(mesh_saves.save_cast, tmp_path / "ck", dtype, cast_to):
+        assert f"ast it to {cast_to}, which has all its numbers" in said
+
+
 def test_what_one_process_cannot_save_all_refuse(two: JaxProcesses, tmp_path: Path) -> None:
     first, second = two.run(mesh_saves.save_differing, tmp_path / "ck", (2, 2), "fails")
 

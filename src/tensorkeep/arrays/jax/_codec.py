@@ -77,12 +77,22 @@ class JaxCodec(ObjectCodec):
             return "Save jax.random.key_data(key): its algorithm is not one of jax's own"
         if value.is_deleted():
             return "It was deleted or donated: save it before, or what the function returned for it"
-        return "Save it with tensorkeep.jax.save on all processes, which hold parts of it"
+        if value.dtype.name in BY_NUMPY:
+            return "Save it with tensorkeep.jax.save on all processes, which hold parts of it"
+        return f"Several processes cannot save {value.dtype.name} together: {_instead_of(value.dtype.name)}"
 
     def advice(self, value: Any) -> str | None:
         """Say what to do with a pytree that is not plain data, or an object of flax.nnx."""
         is_tree = not isinstance(value, type) and not jax.tree_util.all_leaves([value])
         return "Save tensorkeep.jax.capture(...) of it, or of all" if is_tree else None
+
+
+def _instead_of(name: str) -> str:
+    """Say what to save instead of an array of a dtype that files lack; it has all numbers of the array."""
+    if name == "complex128":
+        return "save its real and its imag in a dict"
+    wider = "uint8" if name.startswith("uint") else "int8" if name.startswith("int") else "float32"
+    return f"cast it to {wider}, which has all its numbers"
 
 
 def _key(data: Any, impl: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import paddle
 from paddle.base.framework import EagerParamBase
 
 from tensorkeep.arrays._attributes import check_attributes
@@ -29,3 +30,13 @@ class PaddleCodec(ObjectCodec):
             return EagerParamBase.from_tensor(tensor, trainable=has_gradient)
         tensor.stop_gradient = not has_gradient
         return tensor
+
+    def hint(self, value: Any) -> str:
+        """Say what to do with a tensor that cannot be saved."""
+        if value.dtype == paddle.complex128:
+            return "Save what its numpy() returns, which comes back as a NumPy array, or cast it to complex64"
+        if value.is_sparse_coo():
+            return "Save its indices(), its values() and its shape in a dict"
+        if value.is_sparse_csr():
+            return "Save its crows(), cols(), values() and its shape in a dict"
+        return super().hint(value)

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import tensorflow as tf
 
 from tensorkeep.arrays._attributes import check_attributes
 from tensorkeep.arrays._base import ObjectCodec
+
+_QUANTIZED: Final = {
+    tf.qint8: tf.int8,
+    tf.quint8: tf.uint8,
+    tf.qint16: tf.int16,
+    tf.quint16: tf.uint16,
+    tf.qint32: tf.int32,
+}
+"""Dtypes of numbers whose range is kept beside them, and the dtype of the numbers themselves."""
 
 
 class TensorflowCodec(ObjectCodec):
@@ -29,6 +38,13 @@ class TensorflowCodec(ObjectCodec):
 
     def hint(self, value: Any) -> str:
         """Say what to do with a tensor or variable that cannot be saved."""
+        dtype = getattr(value, "dtype", None)
+        if dtype == tf.complex128:
+            return "Save what its numpy() returns, which comes back as a NumPy array, or cast it to complex64"
+        if dtype == tf.string:
+            return "Save what its numpy() returns, which comes back as a NumPy array"
+        if dtype in _QUANTIZED:
+            return f"Save tf.bitcast(..., tf.{_QUANTIZED[dtype].name}) of it, and its range as numbers"
         if isinstance(value, tf.Variable):
             return "Save what its value() returns"
         return super().hint(value)

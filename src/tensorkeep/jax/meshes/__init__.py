@@ -11,7 +11,7 @@
 """
 
 from tensorkeep.jax.meshes._load import load_shards, put
-from tensorkeep.jax.meshes._meeting import TIMEOUT_S, Meeting, meet
+from tensorkeep.jax.meshes._meeting import TIMEOUT_S, Meeting, check_timeout, meet
 from tensorkeep.jax.meshes._save import ALIGNMENT_NBYTES, TogetherSave, Write, target_directory
 from tensorkeep.jax.meshes._save_plan import spans_processes
 
@@ -21,6 +21,7 @@ __all__ = [
     "Meeting",
     "TogetherSave",
     "Write",
+    "check_timeout",
     "load_shards",
     "meet",
     "put",

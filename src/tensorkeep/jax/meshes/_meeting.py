@@ -89,7 +89,7 @@ def meet(timeout_s: float = TIMEOUT_S) -> Iterator[Meeting]:
     given_s = timeout_s if _is_timeout(timeout_s) else TIMEOUT_S
     meeting = Meeting(store, Rendezvous(store, jax.process_index(), jax.process_count(), given_s))
     try:
-        _check_timeout(timeout_s)
+        check_timeout(timeout_s)
         yield meeting
     except BaseException as error:
         meeting.fail(error)
@@ -100,7 +100,8 @@ def _is_timeout(timeout_s: object) -> bool:
     return isinstance(timeout_s, int | float) and timeout_s > 0
 
 
-def _check_timeout(timeout_s: object) -> None:
+def check_timeout(timeout_s: object) -> None:
+    """Refuse what is no time to wait for."""
     if not _is_timeout(timeout_s):
         raise UnsupportedError("timeout_s is invalid", expected="seconds, more than 0", found=f"{timeout_s!r:.100}")
 

@@ -134,7 +134,7 @@ def _refuse_packed(name: str, described: TensorToWrite) -> None:
             tensor=name,
             expected="elements of at least one byte",
             found=described.dtype.name,
-            hint="Gather it with jax.experimental.multihost_utils.process_allgather, or cast it",
+            hint="Cast it to float8_e4m3fn, which has all its numbers",
         )
 
 

@@ -93,8 +93,8 @@ def _holds(dtype: Any, number: Any) -> bool:
     if isinstance(number, bool | np.generic):
         return True
     if isinstance(number, int):
-        return int(jax.numpy.iinfo(dtype).min) <= number <= int(jax.numpy.iinfo(dtype).max)
-    highest = float(jax.numpy.finfo(dtype).max)
+        return int(np.iinfo(dtype).min) <= number <= int(np.iinfo(dtype).max)
+    highest = float(np.finfo(dtype).max)
     return all(abs(part) <= highest or not isfinite(part) for part in (number.real, number.imag))
 
 

@@ -143,7 +143,8 @@ def _refuse(missing: list[str], unexpected: list[str], unfit: list[Leaf], path: 
     texts = [f"{name or _ROOT} is missing" for name in missing]
     texts += [f"{name} is only in the file" for name in unexpected]
     texts += [
-        f"{leaf.path or _ROOT} is {words_for_saved(leaf.saved)}, not {words_for_leaf(leaf.template)}" for leaf in unfit
+        f"{leaf.path or _ROOT} is {words_for_saved(leaf.saved)}, not {words_for_leaf(leaf.template)}"
+        for leaf in unfit
     ]
     raise StateDictMismatchError(
         "what was saved does not fit the tree",

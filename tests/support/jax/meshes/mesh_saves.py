@@ -391,3 +391,13 @@ def save_unequal_floats(path: Any) -> str:
     """Save a replicated array of floats whose last bits differ between processes."""
     scale = spread(np.float32(1) + np.float32(2**-20) * jax.process_index(), mesh_of(2, 2), P())
     return said_of(lambda: tensorkeep.jax.save({"scale": scale}, path, durable=False))
+
+
+def save_cast(path: Any, dtype: str, cast_to: str) -> str:
+    """Save an array over all processes of a dtype that they cannot save, and then as the error says; return that."""
+    whole = np.arange(4, dtype=np.float32).repeat(4)
+    array = spread(whole, mesh_of(2, 2), P(("x", "y"))).astype(dtype)
+    said = said_of(lambda: tensorkeep.jax.save({"w": array}, path, timeout_s=30))
+    tensorkeep.jax.save({"w": array.astype(cast_to)}, path, durable=False, timeout_s=30)
+    assert tensorkeep.load(path, framework="numpy")["w"].astype(np.float32).tolist() == whole.tolist()
+    return said
