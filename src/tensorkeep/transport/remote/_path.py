@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import ModuleType
+from typing import Any, Final
 
 import msgspec
 
 from tensorkeep.buffers import Buffer
 from tensorkeep.errors import AccessDeniedError, SourceChangedError, SourceMissingError, UnsupportedError
 from tensorkeep.limits import WRITE_NBYTES
+from tensorkeep.on_demand import imported
 from tensorkeep.texts import shown_url
-from tensorkeep.transport.remote._stores import store_and_path, store_over
-from tensorkeep.transport.remote.libraries import ObstoreStore
 from tensorkeep.transport.remote.objects import (
     Body,
     ListingStore,
@@ -32,6 +32,9 @@ from tensorkeep.transport.remote.objects import (
 )
 from tensorkeep.transport.remote.reading import RemoteSource, cached, fingerprint_of
 from tensorkeep.transport.sources import ByteRange
+
+_STORES: Final = "tensorkeep.transport.remote._stores"
+"""Imported by name: a program that reads local files needs no store."""
 
 _READ_OPTIONS = frozenset(RemoteOptions.__struct_fields__)
 
@@ -263,11 +266,11 @@ class RemotePath(str):
 
     def _place(self, *, writes: bool = False) -> tuple[RemoteStore, str]:
         """Return the store and the path in it."""
+        stores: ModuleType = imported(_STORES)
         if self._store is not None:
-            store, path = store_over(self._store), self._url.partition("://")[2]
-            path = path.strip("/") if isinstance(store, ObstoreStore) else path
+            store, path = stores.store_and_path_in(self._store, self._url)
         else:
-            store, path = store_and_path(self._url, self._options, self._read_options.timeout_s, writes=writes)
+            store, path = stores.store_and_path(self._url, self._options, self._read_options.timeout_s, writes=writes)
         self._family.stores[writes] = store
         return store, path
 
@@ -319,7 +322,7 @@ def remote(where: Any, path: str = "", **options: Any) -> RemotePath:
         raise UnsupportedError(
             "neither a URL nor a store", expected="one such as s3://bucket/model", found=repr(where)[:100]
         )
-    store_over(where)
+    imported(_STORES).store_over(where)
     return RemotePath._made(f"{type(where).__name__.lower()}://{path}", {}, where, read_options)
 
 

@@ -71,6 +71,12 @@ def _refuse_marks(url: str) -> None:
         )
 
 
+def store_and_path_in(given: Any, url: str) -> tuple[RemoteStore, str]:
+    """Wrap a store of obstore or fsspec, and return the path of a URL in it."""
+    store, path = store_over(given), url.partition("://")[2]
+    return store, path.strip("/") if isinstance(store, ObstoreStore) else path
+
+
 def store_over(store: Any) -> RemoteStore:
     """Wrap a store of obstore or fsspec."""
     kind = type(store)
