@@ -9,6 +9,7 @@
 - `_rank_set`: checkpoints of ranks that each read their own files.
 - `_piece_index`: the index of a checkpoint that several processes wrote.
 - `_location`: which files a path refers to. The only file here that is not pure.
+- `_step_number`: the numbers of steps.
 - `_manifest`: the files of a directory that were saved together, with their digests.
 """
 
@@ -41,6 +42,7 @@ from tensorkeep.layout._rank_set import (
 from tensorkeep.layout._removed import emit_removed, parse_removed
 from tensorkeep.layout._shard_plan import Shard, ShardPlan, plan_from_layout, plan_shards
 from tensorkeep.layout._size import parse_size
+from tensorkeep.layout._step_number import checked_step
 
 __all__ = [
     "MANIFEST",
@@ -60,6 +62,7 @@ __all__ = [
     "ShardRecord",
     "TensorSize",
     "blocks_name",
+    "checked_step",
     "emit_index",
     "emit_manifest",
     "emit_rank_set",

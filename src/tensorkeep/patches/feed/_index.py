@@ -12,6 +12,7 @@ from typing import Annotated, Final
 import msgspec
 
 from tensorkeep.errors import FormatError, UnsupportedError
+from tensorkeep.layout import checked_step
 from tensorkeep.limits import MAX_I64
 from tensorkeep.paths import is_plain_name
 
@@ -81,12 +82,7 @@ class FeedIndex(msgspec.Struct, frozen=True):
 
 def check_step(step: int) -> int:
     """Return the number of a step as an int, after checking it: an index with another cannot be read."""
-    number = -1 if isinstance(step, bool) or not hasattr(step, "__index__") else step.__index__()
-    if not 0 <= number <= MAX_I64:
-        raise UnsupportedError(
-            "not the number of a step", expected=f"an integer from 0 to {MAX_I64:,}", found=repr(step)
-        )
-    return number
+    return checked_step(step, MAX_I64)
 
 
 def anchor_name(step: int, token: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from tensorkeep.errors import UnsupportedError
+from tensorkeep.layout import checked_step
 
 BASE_NAME: Final = "model"
 """The start of the names of a step's files."""
@@ -23,15 +23,7 @@ _match_step = re.compile(r"step-(?P<step>[0-9]{8,15})", re.ASCII).fullmatch
 
 def check_step(step: int) -> int:
     """Return a step number as an int, after checking it."""
-    try:
-        number = step.__index__()
-    except AttributeError:
-        number = -1
-    if isinstance(step, bool) or not 0 <= number < MAX_STEP:
-        raise UnsupportedError(
-            "not the number of a step", expected=f"an integer from 0 to {MAX_STEP - 1:,}", found=repr(step)
-        )
-    return number
+    return checked_step(step, MAX_STEP - 1)
 
 
 def step_name(step: int) -> str:
