@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import torch
 
 import tensorkeep
 import tensorkeep.torch
-from tensorkeep.errors import FormatError, IntegrityError, RefusedError, TensorkeepError, UnsupportedError
+from tensorkeep.errors import BusyError, FormatError, IntegrityError, RefusedError, TensorkeepError, UnsupportedError
 from tensorkeep.patches import NoFeedWarning, Publisher, Update, apply
 from tensorkeep.server import Server
 from tests.support.patches.models import save
@@ -229,6 +230,43 @@ def test_a_step_whose_publication_failed_is_published_again(steps: list[Path], f
 
     assert publisher.steps == [10, 20]
     assert equal(feed / "anchor-20", steps[1])
+
+
+def test_a_patch_may_be_moved_away(steps: list[Path], feed: Path, tmp_path: Path) -> None:
+    publisher = Publisher(feed.parent, durable=False)
+    with tensorkeep.follow(feed.parent, timeout_s=0) as follower:
+        for number in range(3):
+            publisher.publish(number, steps[number])
+            (update,) = follower
+            if not update.is_anchor:
+                Path(update.path).rename(tmp_path / f"{number}.safetensors")
+
+    assert [(tmp_path / f"{number}.safetensors").exists() for number in range(3)] == [False, True, True]
+
+
+def test_two_publishers_take_turns(steps: list[Path], feed: Path) -> None:
+    publisher, other = (Publisher(feed.parent, durable=False) for _ in range(2))
+    publisher.publish(1, steps[0])
+    busy: list[BusyError] = []
+
+    class Meanwhile(os.PathLike[str]):
+        """A path that is asked for while the step is published."""
+
+        def __fspath__(self) -> str:
+            with pytest.raises(BusyError, match="another process is publishing in this feed") as caught:
+                other.publish(2, steps[2])
+            busy.append(caught.value)
+            return str(steps[1])
+
+    publisher.publish(2, Meanwhile())
+    with pytest.raises(RefusedError, match="not after the last one"):
+        other.publish(2, steps[2])
+    other.publish(3, steps[2])
+
+    assert len(busy) == 1
+    with tensorkeep.follow(feed.parent, timeout_s=0) as follower:
+        assert given([*follower]) == [(1, True), (2, False), (3, False)]
+    assert [path.name for path in feed.parent.iterdir() if path.name.startswith(".")] == []
 
 
 def test_an_index_that_went_back_gives_nothing(steps: list[Path], feed: Path) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tensorkeep.arrays import StreamedTensor, TensorToWrite
 from tensorkeep.buffers import Buffer
 from tensorkeep.digests import new_hasher
 from tensorkeep.dtypes import ALL_BY_NAME, BY_NAME
 from tensorkeep.errors import IntegrityError
-from tensorkeep.tensors import LazyTensor, stored_bytes
+from tensorkeep.tensors import LazyTensor, refuse_other_bytes, stored_bytes
 
 
 class WatchedTensor(TensorToWrite, frozen=True):
@@ -41,6 +41,12 @@ class WatchedTensor(TensorToWrite, frozen=True):
                 found=f"{n_given:,}",
             )
         self.digests.append(hasher.digest())
+
+
+def refuse_changed(tensors: Iterable[WatchedTensor]) -> None:
+    """Refuse tensors that gave other bytes than they should have, such as those of a damaged base and a patch."""
+    given = [tensor for tensor in tensors if tensor.digests]
+    refuse_other_bytes([(each.name, each.inner) for each in given], [each.digests[-1] for each in given])
 
 
 def watched(lazy: LazyTensor) -> WatchedTensor:

@@ -14,7 +14,7 @@ from tensorkeep.checkpoint import Progress, RewriteOptions, find_damage, refuse_
 from tensorkeep.conversion import Sources
 from tensorkeep.encryption import KeyLike, Keys
 from tensorkeep.errors import DestinationExistsError, UnsupportedError
-from tensorkeep.exporting._content import WatchedTensor, watched
+from tensorkeep.exporting._content import WatchedTensor, refuse_changed, watched
 from tensorkeep.exporting._fit import refuse_names, refuse_shapes, refuse_unfit
 from tensorkeep.exporting._format import Content, Plan
 from tensorkeep.exporting._read_back import compare
@@ -290,6 +290,7 @@ class _Job:
                 with staged.file(file.name, on_written=meter.counting()) as sink:
                     file.write(sink)
             if self._check:
+                refuse_changed(self._tensors.values())
                 compare(staged.path_of(self._plan.opened or names[-1]), self._tensors, self._plan, meter.add)
             refuse_replaced(sources.identities)
             self.refuse_to_replace(sources)

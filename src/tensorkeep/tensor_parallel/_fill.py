@@ -14,7 +14,7 @@ import numpy as np
 from tensorkeep.checkpoint import Place, ReservedFiles
 from tensorkeep.digests import new_hasher
 from tensorkeep.errors import IntegrityError, SourceChangedError
-from tensorkeep.tensors import LazyTensor
+from tensorkeep.tensors import LazyTensor, refuse_other_bytes
 from tensorkeep.transport import ReservedFile
 
 _Span = tuple[int, int]
@@ -86,7 +86,8 @@ def fill(
     hasher = new_hasher()
     parts = _parts(wanted.parts)
     done = 0
-    for buffer in lazy.tensor_to_write().buffers():
+    tensor = lazy.tensor_to_write()
+    for buffer in tensor.buffers():
         view = memoryview(buffer).cast("B")
         hasher.update(view)
         for part, piece in _divided(view, done % wanted.row_nbytes if wanted.row_nbytes else 0, wanted, parts):
@@ -102,6 +103,7 @@ def fill(
             found=f"{done:,}" if done != lazy.nbytes else f"BLAKE3 {whole.hex()}",
             hint="Get the file again; `tensorkeep verify` lists all damage",
         )
+    refuse_other_bytes([(wanted.name, tensor)], [whole])
     return Filled(wanted.name, whole, tuple(part.digest() for part in parts))
 
 

@@ -292,6 +292,48 @@ def test_plans_that_cannot_be(tmp_path: Path) -> None:
         tensorkeep.writing("memory://out/", PLAN)
 
 
+@pytest.mark.parametrize("plan", [None, {"w": ("f32", (1000,))}])
+@pytest.mark.parametrize("verify", [False, True])
+def test_damage_gets_no_new_digest(plan: Any, verify: bool, old: Path, tmp_path: Path) -> None:
+    tensorkeep.save({"w": np.ones(1000, np.float32)}, tmp_path / "damaged.safetensors")
+    content = bytearray((tmp_path / "damaged.safetensors").read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "damaged.safetensors").write_bytes(content)
+    before = contents(old)
+
+    with (
+        tensorkeep.open(tmp_path / "damaged.safetensors", verify=verify) as file,
+        pytest.raises(IntegrityError, match="`w`"),
+        tensorkeep.writing(old, plan) as writer,
+    ):
+        writer["w"] = file["w"]
+
+    assert contents(old) == before
+
+
+def test_a_patch_of_a_damaged_checkpoint_is_not_written(tmp_path: Path) -> None:
+    start = np.arange(5000, dtype=np.float32)
+    tensorkeep.save_checkpoint({"w": start}, tmp_path / "old")
+    tensorkeep.save_checkpoint({"w": start + (start == 7)}, tmp_path / "new")
+    tensorkeep.patches.make(tmp_path / "old", tmp_path / "new", tmp_path / "p.safetensors")
+    shard = tmp_path / "old" / "model.safetensors"
+    shard.write_bytes(shard.read_bytes()[:-5] + b"\xff" * 5)
+
+    with tensorkeep.open(tmp_path / "old") as base, tensorkeep.open(tmp_path / "p.safetensors") as patch:
+        view = tensorkeep.patches.view(base, patch)
+        for write in (
+            lambda: tensorkeep.reshard(view, tmp_path / "a"),
+            lambda: tensorkeep.reshard_for_ranks(view, tmp_path / "b", 2, plan={"w": "rowwise"}),
+            lambda: tensorkeep.export(view, tmp_path / "c.npz"),
+        ):
+            with pytest.raises(IntegrityError, match="`w`"):
+                write()
+        with pytest.raises(IntegrityError, match="`w`"), tensorkeep.writing(tmp_path / "d") as writer:
+            writer["w"] = view["w"]
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "old", "p.safetensors"]
+
+
 def test_two_writers_of_one_directory(old: Path) -> None:
     def write_too() -> None:
         with pytest.raises(BusyError):

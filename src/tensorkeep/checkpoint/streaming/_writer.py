@@ -17,7 +17,15 @@ from tensorkeep.encryption import Encryption, KeyLike
 from tensorkeep.errors import RefusedError, UnsupportedError
 from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES
 from tensorkeep.layout import parse_size
-from tensorkeep.tensors import Digesting, LazyTensor, LazyTensors, PlaceholderTensor, check_target, prepare
+from tensorkeep.tensors import (
+    Digesting,
+    LazyTensor,
+    LazyTensors,
+    PlaceholderTensor,
+    check_target,
+    prepare,
+    refuse_other_bytes,
+)
 from tensorkeep.texts import counted, listed
 from tensorkeep.transport import is_remote
 
@@ -54,7 +62,8 @@ class CheckpointWriter:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if os.getpid() != self._process:  # the block of a child process, which wrote nothing of its own
             return
-        self._is_open = False
+        with self._lock:  # from now on, no thread begins to write
+            self._is_open = False
         try:
             if kind is None:
                 self._room.commit(self._finished())
@@ -87,13 +96,14 @@ class CheckpointWriter:
             RefusedError: If the tensor is not as planned, or was written before.
             HeaderError: If it cannot be the name of a tensor.
             UnsupportedError: If it is not a tensor, or the writer is not open.
+            IntegrityError: If it is a lazy tensor whose bytes do not have the digest that they should have.
             TransportError: If the disk is full, or a system call fails otherwise.
         """
-        if not self._is_open:
-            raise UnsupportedError("tensors are written in the block of `with`", path=self._directory, tensor=name)
+        self._require_open(name)
         described = tensor.tensor_to_write() if isinstance(tensor, LazyTensor) else any_tensor_to_write(tensor, name)
         self._room.check(name, described)
         with self._lock:
+            self._require_open(name)
             if name in self._digests:
                 raise RefusedError(f"tensor `{name}` was written before", path=self._directory, tensor=name)
             self._digests[name] = None
@@ -101,12 +111,17 @@ class CheckpointWriter:
             with Digesting() as digesting:
                 self._room.fill(name, tensor, described, digesting)
                 (digest,) = digesting.digests()
+            refuse_other_bytes([(name, described)], [digest])
         except BaseException:
             with self._lock:
                 del self._digests[name]  # it may be written again
             raise
         with self._lock:
             self._digests[name] = digest
+
+    def _require_open(self, name: str) -> None:
+        if not self._is_open:
+            raise UnsupportedError("tensors are written in the block of `with`", path=self._directory, tensor=name)
 
     @property
     def missing(self) -> list[str]:

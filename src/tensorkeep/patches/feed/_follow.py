@@ -178,7 +178,8 @@ class Follower:
             if self._digest not in {None, patch.description.old.digest}:
                 raise IntegrityError(f"the patch of step {following.step} is for another step", path=path)
         if self._last is not None:
-            os.unlink(self._last)
+            with suppress(FileNotFoundError):  # the caller moved it away
+                os.unlink(self._last)
         self._last = local
         return Update(following.step, local, is_anchor=False)
 

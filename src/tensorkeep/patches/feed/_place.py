@@ -1,7 +1,8 @@
 """Where a feed is: a directory, or a bucket. Each name beside the index is a file, or a checkpoint of several.
 
-Only the index is ever replaced, and what it does not name any more goes after that. In a bucket, a conditional write
-replaces it, so that one of two publishers is refused; names are unique, so that neither touches the other's files.
+Only the index is ever replaced, and what it does not name any more goes after that. In a directory, a lock keeps out a
+second publisher. In a bucket, a conditional write of the index refuses one of two, and names are unique, so that
+neither touches the other's files.
 """
 
 from __future__ import annotations
@@ -9,15 +10,26 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Collection
-from contextlib import suppress
-from typing import Protocol
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Final, Protocol
 
 from tensorkeep.checkpoint import remove_objects
-from tensorkeep.errors import SourceMissingError, as_transport_error
+from tensorkeep.errors import BusyError, SourceMissingError, as_transport_error
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.patches.feed._index import INDEX_NAME
-from tensorkeep.transport import ByteRange, RemotePath, Version, is_in_store, publish, refuse_url
+from tensorkeep.transport import (
+    ByteRange,
+    DirectoryLock,
+    RemotePath,
+    Version,
+    is_in_store,
+    publish,
+    refuse_url,
+    take_lock,
+)
+
+_LOCK: Final = ".feed.lock"
 
 
 class FeedPlace(Protocol):
@@ -27,8 +39,11 @@ class FeedPlace(Protocol):
     def root(self) -> str:
         """Its path or URL."""
 
-    def prepare(self) -> str:
-        """Get ready to publish a step; return a token for its names, so that two publishers use no name twice."""
+    def publishing(self) -> AbstractContextManager[str]:
+        """Let a block publish a step; give a token for its names, so that two publishers use no name twice."""
+
+    def show_life(self) -> None:
+        """Show other publishers that this one is alive."""
 
     def path(self, name: str) -> str:
         """Return where something beside the index is."""
@@ -56,11 +71,27 @@ class DirectoryFeed:
         self.root = os.path.abspath(directory)
         self._durable = durable
 
-    def prepare(self) -> str:
-        """Make the directory; one process publishes there."""
+    @contextmanager
+    def publishing(self) -> Iterator[str]:
+        """Make the directory, and keep other publishers out of it."""
         with as_transport_error("could not make the directory", self.root):
             os.makedirs(self.root, exist_ok=True)
-        return ""
+            lock = self._lock = self._locked()
+        try:
+            yield ""
+        finally:
+            lock.release()
+
+    def _locked(self) -> DirectoryLock:
+        try:
+            return take_lock(self.path(_LOCK))
+        except BusyError as error:
+            message, hint = "another process is publishing in this feed", "Let one process publish a run"
+            raise error.with_fields(message=message, path=self.root, hint=hint) from None
+
+    def show_life(self) -> None:
+        """Refresh the lock, which counts where the file system has none of its own."""
+        self._lock.refresh()
 
     def path(self, name: str) -> str:
         """Return where something beside the index is."""
@@ -111,9 +142,13 @@ class BucketFeed:
         """The URL, without secrets."""
         return self._root
 
-    def prepare(self) -> str:
-        """Return a random token."""
-        return secrets.token_hex(4)
+    @contextmanager
+    def publishing(self) -> Iterator[str]:
+        """Give a random token; a conditional write of the index refuses a second publisher."""
+        yield secrets.token_hex(4)
+
+    def show_life(self) -> None:
+        """Do nothing: nobody waits."""
 
     def path(self, name: str) -> RemotePath:
         """Return the URL of something beside the index."""

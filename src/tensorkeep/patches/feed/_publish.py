@@ -35,8 +35,9 @@ class Publisher:
         publisher.publish(110, "run/step-110")
 
     The directory holds whole checkpoints (anchors), a patch from each step to the next, and an index. The index is
-    replaced last, so followers see a step only once it is complete. One process publishes; a new one continues, and
-    removes what a killed one left. In a bucket, conditional writes replace the index, so a second process is refused.
+    replaced last, so followers see a step only once it is complete. One process publishes at a time: a lock keeps
+    others out of a directory, and a conditional write of the index out of a bucket. A new process continues, and
+    removes what a killed one left.
 
     Args:
         directory: A directory, created if its parent exists, or its URL in a store: s3, gs, az, any that fsspec can
@@ -88,11 +89,15 @@ class Publisher:
             RefusedError: If the number is not higher than the last one, a file that this feed did not publish has
                 the name of the step, or `previous` is another checkpoint.
             UnsupportedError: If `step` cannot be the number of a step, or the checkpoint is encrypted.
+            BusyError: If another process is publishing in the same directory.
             SourceChangedError: If another process publishes in the same bucket.
             TensorkeepError: If `make` or `save_checkpoint` would raise it.
         """
         step = check_step(step)
-        token = self._place.prepare()
+        with self._place.publishing() as token:
+            self._publish(step, checkpoint, previous, token)
+
+    def _publish(self, step: int, checkpoint: Checkpoint, previous: Checkpoint | None, token: str) -> None:
         names = anchor_name(step, token), patch_name(step, token)
         before = self._index()
         if before.steps and step <= before.steps[-1].step:
@@ -113,7 +118,7 @@ class Publisher:
                 made = FeedStep(step, _digest_of(new))
             since = next((place for place, each in enumerate(reversed(before.steps)) if each.anchor), None)
             if since is None or since + 1 >= self._anchor_every:
-                save_checkpoint(new, self._place.path(names[0]), durable=self._durable)
+                save_checkpoint(new, self._place.path(names[0]), durable=self._durable, progress=self._show_life)
                 made = msgspec.structs.replace(made, anchor=names[0])
         try:
             self._replace_index(before, FeedIndex(steps=(*before.steps, made)).pruned(self._keep_anchors))
@@ -145,9 +150,12 @@ class Publisher:
     def _with_patch(self, step: int, name: str, last: LazyTensors, new: LazyTensors, stack: ExitStack) -> FeedStep:
         """Write the patch from the last step to a new one."""
         path = self._place.path(name)
-        make(last, new, path, overwrite=True, durable=self._durable)
+        make(last, new, path, overwrite=True, durable=self._durable, progress=self._show_life)
         (patch,) = Opening(stack).patches([path])
         return FeedStep(step, patch.description.new.digest, patch=name, nbytes=self._place.nbytes(name))
+
+    def _show_life(self, *_: int) -> None:
+        self._place.show_life()
 
     def _index(self) -> FeedIndex:
         text = self._place.read_index()

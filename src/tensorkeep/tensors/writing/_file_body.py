@@ -241,7 +241,7 @@ def _write_sealed(sink: ByteSink, tensors: list[_Named], blocks: BlockStream | N
 def refuse_other_bytes(tensors: Iterable[_Named], digests: Iterable[bytes]) -> None:
     """Refuse tensors whose bytes are not those that were promised."""
     for (name, tensor), digest in zip(tensors, digests, strict=True):
-        if isinstance(tensor, StreamedTensor) and tensor.digest not in {None, digest}:
+        if isinstance(tensor, StreamedTensor | StoredTensor) and tensor.digest not in {None, digest}:
             raise IntegrityError(
                 f"tensor `{name}` is not what it should be",
                 tensor=name,
