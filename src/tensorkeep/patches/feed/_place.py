@@ -1,8 +1,8 @@
 """Where a feed is: a directory, or a bucket. Each name beside the index is a file, or a checkpoint of several.
 
-Only the index is ever replaced, and what it does not name any more goes after that. A lock keeps a second publisher out
-of a directory. In a bucket, a conditional write of the index refuses one of two, and names are unique, so that neither
-touches the other's files.
+Only the index is ever replaced, and what it does not name any more goes after that. A lock keeps a second publisher
+out of a directory. In a bucket, a conditional write of the index refuses one of two, and names are unique, so that
+neither touches the other's files.
 """
 
 from __future__ import annotations
