@@ -15,6 +15,7 @@ GROUPS = (
     "save",
     "background",
     "open",
+    "checking",
     "slice",
     "blocks",
     "trust",

@@ -18,6 +18,7 @@ import numpy as np
 
 __all__ = [
     "drop_from_cache",
+    "empty_file",
     "header_of",
     "pt_copy",
     "read_into_cache",
@@ -26,7 +27,7 @@ __all__ = [
     "tensor_names",
 ]
 
-_NBYTES = {"F32": 4, "BF16": 2}
+_NBYTES = {"F32": 4, "BF16": 2, "F8_E4M3": 1, "U8": 1}
 _BLOCK_NBYTES = 2**24
 
 _Shapes = Mapping[str, tuple[int, ...]]
@@ -50,6 +51,31 @@ def tensor_file(folder: Path, dtype: str, shape: tuple[int, ...], n_tensors: int
     if path.exists():
         return path
     _write(path, dtype, dict.fromkeys(tensor_names(n_tensors), shape), align=align)
+    return path
+
+
+def empty_file(path: Path, tensors: Mapping[str, tuple[str, tuple[int, ...]]]) -> Path:
+    """Make a safetensors file of zeros, which take no room on disks that have holes, unless it exists.
+
+    Args:
+        path: The file.
+        tensors: Name to dtype and shape.
+
+    Returns:
+        The file.
+    """
+    if not path.exists():
+        header, end = {}, 0
+        for name, (dtype, shape) in tensors.items():
+            start, end = end, end + prod(shape) * _NBYTES[dtype]
+            header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
+        text = json.dumps(header, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % 8)
+        unfinished = path.with_suffix(".part")
+        with unfinished.open("wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text)
+            file.truncate(8 + len(text) + end)
+        unfinished.rename(path)
     return path
 
 

@@ -16,6 +16,7 @@ _HEADINGS = {
     "save": "Saving",
     "background": "Saving in the background",
     "open": "Opening",
+    "checking": "Checking",
     "slice": "Reading part of a tensor",
     "blocks": "Checked slices",
     "trust": "Signatures and encryption",

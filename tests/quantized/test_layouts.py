@@ -13,8 +13,9 @@ import pytest
 import tensorkeep
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import DtypeError, FormatError, LimitError, UnsupportedError
-from tensorkeep.quantized import Layouts, dequantize, layouts
+from tensorkeep.quantized import Layouts, dequantize, layouts, layouts_from
 from tensorkeep.quantized._patterns import Patterns
+from tensorkeep.quantized._record import Stored
 from tensorkeep.tensors import TensorView
 
 Shapes = dict[str, tuple[str, list[int]]]
@@ -319,6 +320,40 @@ def test_many_plain_tensors_are_quick() -> None:
 
     assert not layouts(view, {})
     assert time.perf_counter() - start < 2
+
+
+@pytest.mark.parametrize(
+    ("parts", "config"),
+    [
+        (FP8, {"quant_method": "fp8", "modules_to_not_convert": ["lm_head", "model.norm", "a.b.c.d.e"]}),
+        (NVFP4, {"quant_method": "modelopt", "ignore": ["*lm_head*", "model.layers.?.norm*", "*.router"]}),
+        (PACKED, GROUPED | {"ignore": ["re:.*lm_head.*", r"re:model\.layers\.\d+\.mlp\.gate$"]}),
+    ],
+)
+def test_many_quantized_tensors_are_quick(parts: Shapes, config: dict[str, Any]) -> None:
+    headers = {
+        f"model.layers.{n}.mlp.up{name[1:]}": Stored(dtype, tuple(shape))
+        for n in range(10_000)
+        for name, (dtype, shape) in parts.items()
+    }
+    start = time.perf_counter()
+
+    found = layouts_from(headers, TensorView({}, path=""), {"quantization_config": config})
+
+    assert time.perf_counter() - start < 2
+    assert (len(found.tensors), found.findings) == (10_000, ())
+
+
+def test_parts_of_names_that_are_skipped() -> None:
+    layers = {f"model.layers.{n}.{name}": one for n in range(3) for name, one in FP8.items()}
+
+    def skipped(*parts: str) -> list[str | None]:
+        found = of(layers, quant_method="fp8", modules_to_not_convert=list(parts)).findings
+        return [finding.tensor for finding in found if finding.kind == "ignored"]
+
+    assert len(skipped("a")) == len(skipped("model.layers")) == len(skipped("layers", "b.c")) == 3
+    assert skipped("layers.1", "model.layers.2.a") == ["model.layers.1.a.weight", "model.layers.2.a.weight"]
+    assert skipped("b", "layer", "ayers.1", "model.layers.1.a.weight") == []
 
 
 def test_check_lists_what_is_wrong_and_compares_true_shapes() -> None:

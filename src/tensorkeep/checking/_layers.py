@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 import msgspec
@@ -71,19 +71,12 @@ class Stack(msgspec.Struct):
 
 def stacks_of(headers: Headers) -> list[Stack]:
     """Find the stacks of a checkpoint."""
-    stacks: dict[str, Stack] = {}
+    found: defaultdict[str, defaultdict[str, dict[int, Header]]] = defaultdict(lambda: defaultdict(dict))
     for name, header in headers.items():
-        for found in islice(_numbers(name), _MAX_NUMBERS):
-            path, inner, layer = name[: found.start()], name[found.end() + 1 :], int(found[1])
-            stack = stacks.get(path)
-            if stack is None:
-                stack = stacks[path] = Stack(path, {}, Counter())
-            by_layer = stack.tensors.get(inner)
-            if by_layer is None:
-                by_layer = stack.tensors[inner] = {}
-            by_layer[layer] = header
-            stack.n_by_layer[layer] += 1
-    return list(stacks.values())
+        for number in islice(_numbers(name), _MAX_NUMBERS):
+            start, stop = number.span()
+            found[name[:start]][name[stop + 1 :]][int(name[start + 1 : stop])] = header
+    return [Stack(path, tensors, Counter(chain.from_iterable(tensors.values()))) for path, tensors in found.items()]
 
 
 def examine_layers(stacks: list[Stack]) -> Iterator[CheckFinding]:
@@ -204,8 +197,8 @@ def _of_other_shapes(stack: Stack) -> Iterator[CheckFinding]:
     n_tensors = Counter(stack.n_by_layer.values()).most_common(1)[0][0] if usual else 0
     odd: dict[int, dict[str, tuple[Shape, Shape]]] = {}
     for inner, by_layer in stack.tensors.items():
-        shapes = Counter(header.shape for header in by_layer.values())
-        if len(by_layer) >= _LEAST_LAYERS and len(shapes) == 2:
+        if len(by_layer) >= _LEAST_LAYERS and len({header.shape for header in by_layer.values()}) == 2:
+            shapes = Counter(header.shape for header in by_layer.values())
             (expected, _), (found, n_odd) = shapes.most_common()
             if n_odd == 1:
                 layer = next(layer for layer, header in by_layer.items() if header.shape == found)
@@ -233,9 +226,10 @@ def _of_other_dtypes(stack: Stack) -> Iterator[CheckFinding]:
     odd: list[str] = []
     first: tuple[str, str] | None = None
     for inner, by_layer in stack.tensors.items():
-        dtypes = Counter(header.dtype for header in by_layer.values())
-        if len(by_layer) < _LEAST_LAYERS or len(dtypes) < 2 or not dtypes.keys() <= _WIDE or "." not in inner:
+        present = {header.dtype for header in by_layer.values()}
+        if len(by_layer) < _LEAST_LAYERS or len(present) < 2 or not present <= _WIDE or "." not in inner:
             continue
+        dtypes = Counter(header.dtype for header in by_layer.values())
         usual, n_usual = dtypes.most_common(1)[0]
         if 4 * n_usual >= 3 * len(by_layer):
             others = [(layer, header.dtype) for layer, header in by_layer.items() if header.dtype != usual]

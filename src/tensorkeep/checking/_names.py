@@ -43,7 +43,7 @@ _wrapper: Final = re.compile(
     rf"(?:^(?=module\.)|(?:^|.*?\.)(?!module\.))({'|'.join(WRAPPERS)})(?=\.)", re.DOTALL
 ).match
 
-PREFIXES: Final = (*(f"{wrapper}." for wrapper in WRAPPERS), "model.")
+_PREFIXES: Final = (*(f"{wrapper}." for wrapper in WRAPPERS), "model.")
 """What names begin with in some programs and not in others."""
 
 _number: Final = re.compile(r"(?<![^.])\d+(?![^.])").sub
@@ -75,11 +75,15 @@ _MAX_LENGTH: Final = 200
 up to half a millisecond for each."""
 
 
+def mixed_prefixes(names: Collection[str]) -> list[str]:
+    """Return the prefixes that some names have and others lack."""
+    beginnings = {name.partition(".")[0] for name in names}
+    return [prefix for prefix in _PREFIXES if prefix[:-1] in beginnings and len(beginnings) > 1]
+
+
 def half_with(prefix: str, names: Collection[str]) -> list[str]:
     """Return the names with a prefix that counterparts in other layers lack: no model has both on purpose."""
     with_prefix = [name for name in names if name.startswith(prefix)]
-    if not 0 < len(with_prefix) < len(names):
-        return []
     others = {_kind_of(name) for name in names if not name.startswith(prefix)}
     beginnings = {kind.partition(".")[0] for kind in others if "*" in kind}
     inner = (name.removeprefix(prefix) for name in with_prefix)
@@ -95,7 +99,7 @@ def _kind_of(name: str) -> str:
 
 def wrapper_in(name: str) -> str | None:
     """Return the first part of a name that a wrapper has added; `module` only at the beginning."""
-    found = _wrapper(name)
+    found = _wrapper(name) if "module" in name or "_orig_mod" in name else None
     return found and found[1]
 
 

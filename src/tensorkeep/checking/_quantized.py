@@ -12,7 +12,7 @@ from tensorkeep.checking._names import Expected, Headers, Shape
 from tensorkeep.checking._settings import Settings
 from tensorkeep.errors import FormatError
 from tensorkeep.measuring import TensorStatistics
-from tensorkeep.quantized import LayoutFinding, Layouts, QuantizedTensor, layouts
+from tensorkeep.quantized import LayoutFinding, Layouts, QuantizedTensor, layouts_from
 from tensorkeep.tensors import LazyTensors
 from tensorkeep.texts import counted
 
@@ -53,7 +53,7 @@ def quantized_in(tensors: LazyTensors, headers: Headers) -> Layouts | None:
     """Recognize the quantized tensors of a checkpoint; None if no dtype is one that they have."""
     if any(header.dtype in _PACKED for header in headers.values()):
         with suppress(FormatError):  # of the configuration, which is for others to say
-            return layouts(tensors)
+            return layouts_from(headers, tensors)
     return None
 
 

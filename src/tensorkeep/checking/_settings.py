@@ -102,11 +102,8 @@ def embedding_and_head(headers: Headers) -> tuple[str, str] | None:
 
 def _only(headers: Headers, modules: tuple[str, ...]) -> str | None:
     ends = tuple(f"{module}.weight" for module in modules)
-    found = [
-        name
-        for name in headers
-        if name.endswith(ends) and name.split(".")[-2] in modules and len(headers[name].shape) == 2
-    ]
+    named = [name for name in headers if name.endswith(ends)]
+    found = [name for name in named if name.split(".")[-2] in modules and len(headers[name].shape) == 2]
     return found[0] if len(found) == 1 else None
 
 

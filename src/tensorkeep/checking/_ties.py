@@ -8,9 +8,10 @@ from typing import Final
 
 from tensorkeep.checking._comparison import AreEqual
 from tensorkeep.checking._findings import CheckFinding, finding_about
-from tensorkeep.checking._names import PREFIXES, WRAPPERS, Headers, half_with, unwrapped, wrapper_in
+from tensorkeep.checking._names import WRAPPERS, Headers, half_with, mixed_prefixes, unwrapped, wrapper_in
 from tensorkeep.checking._settings import Settings, embedding_and_head
 from tensorkeep.checkpoint import have_equal_bytes
+from tensorkeep.kinds import Opened
 from tensorkeep.tensors import LazyTensor
 from tensorkeep.texts import counted
 
@@ -62,14 +63,17 @@ def examine_tie(headers: Headers, settings: Settings, are_equal: AreEqual) -> It
 
 def examine_copies(tensors: Mapping[str, LazyTensor], headers: Headers) -> Iterator[CheckFinding]:
     """Find large tensors with equal digests that are stored more than once."""
+    if not _may_have_digests(tensors):
+        return
     large = [name for name, header in headers.items() if len(header.shape) > 1 and prod(header.shape) >= _LEAST]
     by_digest: dict[bytes, list[str]] = {}
     spans = set()
     for lazy in map(tensors.__getitem__, large):
-        place = (id(lazy.source), lazy.span)
-        if lazy.digest is not None and place not in spans:
+        digest = lazy.digest
+        place = (id(lazy.source), lazy.span) if digest is not None else None
+        if digest is not None and place not in spans:
             spans.add(place)
-            by_digest.setdefault(lazy.digest, []).append(lazy.name)
+            by_digest.setdefault(digest, []).append(lazy.name)
     copies = [name for names in by_digest.values() for name in names[1:]]
     if copies:
         yield finding_about(
@@ -83,7 +87,7 @@ def examine_copies(tensors: Mapping[str, LazyTensor], headers: Headers) -> Itera
 
 def examine_prefixes(headers: Headers) -> Iterator[CheckFinding]:
     """Find models in which some layers have a prefix in their names and others lack it."""
-    for prefix in PREFIXES:
+    for prefix in mixed_prefixes(headers):
         names = half_with(prefix, headers)
         if names:
             yield finding_about(
@@ -95,6 +99,12 @@ def examine_prefixes(headers: Headers) -> Iterator[CheckFinding]:
                 found=f"`{names[0]:.200}` beside names without it",
                 advice=f"tensorkeep reshard PATH DIRECTORY --strip-prefix {prefix}",
             )
+
+
+def _may_have_digests(tensors: Mapping[str, LazyTensor]) -> bool:
+    """Say whether any tensor may have a digest, without making lazy tensors of files that have none."""
+    files = tensors.describe().files if isinstance(tensors, Opened) else ()
+    return not files or any(file.form != "safetensors" or file.digests != "none" for file in files)
 
 
 def examine_wrappers(headers: Headers, *, is_for_others: bool) -> Iterator[CheckFinding]:

@@ -17,7 +17,7 @@
 """
 
 from tensorkeep.quantized._dequantize import dequantize
-from tensorkeep.quantized._read import layouts, read_config
+from tensorkeep.quantized._read import layouts, layouts_from, read_config
 from tensorkeep.quantized._record import LayoutFinding, Layouts, QuantizedTensor
 
 __all__ = [
@@ -26,5 +26,6 @@ __all__ = [
     "QuantizedTensor",
     "dequantize",
     "layouts",
+    "layouts_from",
     "read_config",
 ]

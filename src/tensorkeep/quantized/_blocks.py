@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from math import ceil, prod
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from tensorkeep.arrays import Arithmetic
 from tensorkeep.quantized._numbers import Array, Floats
 from tensorkeep.quantized._record import Stored, wrong
+
+_N_SHAPES: Final = 256
+"""Shapes that are remembered: the layers of a model have few."""
 
 Box: TypeAlias = tuple[range, ...]
 """A part of a tensor: positions along each dimension, all next to each other."""
@@ -26,21 +30,18 @@ def block_of(
 
     `declared` is what the configuration says of the last dimensions, which matters only if it divides none exactly.
     """
-    grid = grid_of(shape, scale.shape)
-    if grid is not None:
-        likely = list(map(_extents, shape, grid, _from_the_end(declared, len(shape))))
-        if all(likely):
-            block = tuple(min(extents) for extents in likely)
-            if all(len(extents) == 1 for extents in likely):
-                return block
-            raise wrong(
-                name,
-                "does not say how large its blocks are",
-                parts,
-                kind="missing",
-                expected="a configuration beside the file (config.json)",
-                found=f"{scale} for {list(shape)}: blocks of {list(block)}, or larger ones",
-            )
+    block, is_certain = _likely_block(shape, scale.shape, declared)
+    if is_certain:
+        return block
+    if block:
+        raise wrong(
+            name,
+            "does not say how large its blocks are",
+            parts,
+            kind="missing",
+            expected="a configuration beside the file (config.json)",
+            found=f"{scale} for {list(shape)}: blocks of {list(block)}, or larger ones",
+        )
     raise wrong(
         name,
         "has scales that do not fit its shape",
@@ -48,6 +49,18 @@ def block_of(
         expected=f"blocks of {list(shape)}",
         found=str(scale) + (f", and a block of {list(declared)} in the configuration" if declared else ""),
     )
+
+
+@lru_cache(_N_SHAPES)
+def _likely_block(
+    shape: tuple[int, ...], scales: tuple[int, ...], declared: tuple[int, ...] | None
+) -> tuple[tuple[int, ...], bool]:
+    """Return the smallest likely block, or nothing, and whether there is no other."""
+    grid = grid_of(shape, scales)
+    likely = [] if grid is None else list(map(_extents, shape, grid, _from_the_end(declared, len(shape))))
+    if not all(likely):
+        return (), False
+    return tuple(min(extents) for extents in likely), grid is not None and all(len(each) == 1 for each in likely)
 
 
 def grid_of(shape: tuple[int, ...], scales: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -24,6 +24,17 @@ _SPECIAL: Final = set("()[]{}|*+?.^$\\")
 _Test: TypeAlias = Callable[[str], bool]
 
 
+class _State:
+    """A state of the automaton: nodes that are reached together, the patterns that accept, and the way from here."""
+
+    __slots__ = ("accepted", "moves", "nodes")
+
+    def __init__(self, nodes: frozenset[int], accepted: frozenset[int]) -> None:
+        self.nodes = nodes
+        self.accepted = accepted
+        self.moves: dict[str, _State] = {}
+
+
 class Patterns:
     """Names, or patterns: after `re:`, a regular expression for how a name starts; with `is_glob`, `*` and `?`."""
 
@@ -40,43 +51,44 @@ class Patterns:
                 starts.append(self._add(_of_glob(text), number))
             else:
                 self._literals.setdefault(text, []).append(number)
-        self._start = self._closed(starts) if starts else frozenset()
-        self._moves: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+        self._states: dict[frozenset[int], _State] = {}
+        self._start = self._state_of(starts)
         self._n_steps = 0
 
     def matching(self, name: str) -> list[int]:
         """Return the numbers of the patterns that name a module."""
-        found = list(self._literals.get(name, ()))
-        states = self._start
-        if not states:
-            return found
-        accepted = {self._accepts[node] for node in states if node in self._accepts}
-        for character in name:
-            states = self._moved(states, character)
-            if not states:
+        found = set(self._literals.get(name, ()))
+        state = self._start
+        for character in (*name, ""):  # the empty text is the end
+            if not state.nodes:
                 break
-            accepted.update(self._accepts[node] for node in states if node in self._accepts)
-        ended = self._moved(states, "") if states else states
-        accepted.update(self._accepts[node] for node in ended if node in self._accepts)
-        return sorted({*found, *accepted})
+            if state.accepted:
+                found |= state.accepted
+            state = state.moves.get(character) or self._moved(state, character)
+        return sorted(found | state.accepted)
 
-    def _moved(self, states: frozenset[int], character: str) -> frozenset[int]:
-        key = states, character
-        if key not in self._moves:
-            self._n_steps += sum(len(self._nodes[node]) for node in states) + 1
-            if self._n_steps > _MAX_STEPS:
-                raise LimitError("the patterns of the configuration take too long", expected="simpler patterns")
-            targets = [
-                target
-                for node in states
-                for test, target in self._nodes[node]
-                if test is not None and test(character)
-            ]
-            self._moves[key] = self._closed(targets)
-        return self._moves[key]
+    def _moved(self, state: _State, character: str) -> _State:
+        self._n_steps += sum(len(self._nodes[node]) for node in state.nodes) + 1
+        if self._n_steps > _MAX_STEPS:
+            raise LimitError("the patterns of the configuration take too long", expected="simpler patterns")
+        moved = self._state_of(
+            target
+            for node in state.nodes
+            for test, target in self._nodes[node]
+            if test is not None and test(character)
+        )
+        state.moves[character] = moved
+        return moved
+
+    def _state_of(self, nodes: Iterable[int]) -> _State:
+        """Return the state of some nodes and of all that are reached from them without a character."""
+        closed = self._closed(nodes)
+        if closed not in self._states:
+            accepted = frozenset(self._accepts[node] for node in closed if node in self._accepts)
+            self._states[closed] = _State(closed, accepted)
+        return self._states[closed]
 
     def _closed(self, nodes: Iterable[int]) -> frozenset[int]:
-        """Return states and all that are reached from them without a character."""
         seen = set(nodes)
         left = list(seen)
         while left:

@@ -13,7 +13,7 @@ from tensorkeep.dtypes import HOLDS_QUANTIZED
 from tensorkeep.errors import FormatError, SourceMissingError, TransportError
 from tensorkeep.quantized._config import NO_CONFIG, QuantConfig, parse_config
 from tensorkeep.quantized._recognize import recognize
-from tensorkeep.quantized._record import Headers, Layouts, Stored
+from tensorkeep.quantized._record import HasHeader, Headers, Layouts, Stored
 from tensorkeep.tensors import LazyTensors, TensorView, load_together
 from tensorkeep.transport import is_remote
 
@@ -52,8 +52,15 @@ def layouts(tensors: LazyTensors, config: Mapping[str, Any] | None = None) -> La
         FormatError: If a configuration is no JSON object, or too large.
         TransportError: If a file cannot be read; a configuration may be missing, but must be readable if it is there.
     """
-    headers = {name: Stored(lazy.dtype, lazy.shape) for name, lazy in tensors.items()}
-    return recognize(headers, config_of(tensors, headers, config), _notes(tensors, headers))
+    return layouts_from(tensors, tensors, config)
+
+
+def layouts_from(
+    headers: Mapping[str, HasHeader], tensors: LazyTensors, config: Mapping[str, Any] | None = None
+) -> Layouts:
+    """Do as `layouts`, with headers that are known already: making lazy tensors of all takes longer than the rest."""
+    stored = {name: Stored(header.dtype, header.shape) for name, header in headers.items()}
+    return recognize(stored, config_of(tensors, stored, config), _notes(tensors, stored))
 
 
 def config_of(tensors: LazyTensors, headers: Headers, config: Mapping[str, Any] | None) -> QuantConfig:

@@ -25,6 +25,7 @@ from tensorkeep.quantized._record import (
 from tensorkeep.quantized._settings import Settings, kind_of, module_of
 from tensorkeep.quantized.families import BY_DTYPE, BY_ENDING, Layout
 
+_ENDINGS: Final = tuple(BY_ENDING)
 _find_ending = re.compile("|".join(f"{re.escape(ending)}$" for ending in BY_ENDING)).search
 _find_digits = re.compile(r"\d+").search
 
@@ -38,6 +39,7 @@ _ORPHANS: Final = {
 }
 """How names of parts end, and what must be there too: one of these."""
 
+_ORPHANED: Final = tuple(_ORPHANS)
 _find_orphan = re.compile("|".join(f"{re.escape(ending)}$" for ending in _ORPHANS)).search
 
 _INPUT_ROLES: Final = frozenset(("input_scale", "input_zeros"))
@@ -51,6 +53,8 @@ def recognize(headers: Headers, config: QuantConfig, notes: Mapping[str, Any]) -
     settings = _settings(config, notes, findings)
     taken: set[str] = set()
     for stored, one in headers.items():
+        if stored in taken:
+            continue
         try:
             found = _recognized(stored, one, headers, settings)
         except ContradictionError as error:
@@ -105,7 +109,7 @@ def _settings(config: QuantConfig, notes: Mapping[str, Any], findings: list[Layo
 
 
 def _recognized(stored: str, one: Stored, headers: Headers, settings: Settings) -> QuantizedTensor | None:
-    ending = _find_ending(stored)
+    ending = _find_ending(stored) if stored.endswith(_ENDINGS) else None
     if ending is not None:
         asked: tuple[Layout, ...] = BY_ENDING[ending.group()]
         for layout in asked:
@@ -133,8 +137,8 @@ def _in_ggmls_blocks(name: str, one: Stored) -> QuantizedTensor | None:
 def _orphans(headers: Headers, taken: set[str]) -> Iterator[LayoutFinding]:
     """Give the parts of quantized tensors whose numbers are missing."""
     for name in headers:
-        ending = _find_orphan(name)
-        if ending is None or name in taken:
+        ending = _find_orphan(name) if name.endswith(_ORPHANED) and name not in taken else None
+        if ending is None:
             continue
         needed = [name[: ending.start()] + other for other in _ORPHANS[ending.group()]]
         if not any(other in headers for other in needed):

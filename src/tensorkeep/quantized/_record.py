@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -12,6 +12,15 @@ from tensorkeep.dtypes import ALL_BY_NAME
 FindingKind: TypeAlias = Literal[
     "missing", "activations", "contradiction", "reciprocal", "overlap", "declared", "ignored", "method", "unsupported"
 ]
+
+
+class HasHeader(Protocol):
+    """A tensor whose dtype and shape are known, such as a lazy one or an entry of a header."""
+
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
 
 
 class Stored(msgspec.Struct, frozen=True):

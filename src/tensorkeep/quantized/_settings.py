@@ -29,6 +29,7 @@ class Settings:
         self._classes = [group for group in config.groups if any(map(_is_class, group.targets))]
         self._ignored = Patterns(config.ignored, is_glob=config.is_glob)
         self._skipped = frozenset(config.skipped)
+        self._lengths = {part.count(".") + 1 for part in config.skipped}
         self._overlaps: dict[tuple[str, ...], list[str]] = {}
         self._groups: dict[str, Group | None] = {}
 
@@ -39,6 +40,8 @@ class Settings:
 
     def group_of(self, module: str) -> Group | None:
         """Return the group that a module is in: the first that names it, or else its class."""
+        if not self.config.groups:
+            return None
         if module not in self._groups:
             self._groups[module] = self._found_group(module)
         return self._groups[module]
@@ -62,11 +65,16 @@ class Settings:
         matching = self._ignored.matching(module)
         if matching:
             return self._ignored.texts[matching[0]]
-        if self._skipped:
-            words = module.split(".")
-            ends = (".".join(words[start:stop]) for start in range(len(words)) for stop in range(start, len(words)))
-            return next((part for part in (*ends, module, words[-1]) if part in self._skipped), None)
-        return None
+        parts = self._parts_of(module) if self._skipped else []
+        return None if self._skipped.isdisjoint(parts) else next(part for part in parts if part in self._skipped)
+
+    def _parts_of(self, module: str) -> list[str]:
+        """Return the parts of a name between dots that can be among the skipped ones."""
+        words = module.split(".")
+        parts = words if 1 in self._lengths else []
+        for length in self._lengths - {1}:
+            parts = [*parts, *(".".join(words[at : at + length]) for at in range(len(words) - length + 1))]
+        return parts
 
     def overlaps(self) -> Iterator[LayoutFinding]:
         """Give the groups that named the same module and differ, as far as modules were looked up."""

@@ -11,7 +11,7 @@ from tensorkeep.arrays import Arithmetic
 from tensorkeep.quantized._blocks import Box
 from tensorkeep.quantized._numbers import Array, Floats
 from tensorkeep.quantized._record import Headers, QuantizedTensor, wrong
-from tensorkeep.quantized._settings import Settings, module_of
+from tensorkeep.quantized._settings import Settings
 
 POSITIONS: Final = frozenset({"I32", "I64", "U32"})
 """Dtypes of positions."""
@@ -82,11 +82,13 @@ def _require(
 
 
 def beside(name: str, end: str) -> str:
-    """Return the name of what belongs to the inputs of a weight: in its module, or after a name that is no weight."""
-    module = module_of(name)
-    return (
-        f"{module}.{end}" if module and name == f"{module}.weight" else end if name == "weight" else f"{name}_{end}"
-    )
+    """Return the name of what belongs to the inputs of a weight."""
+    return before_inputs(name) + end
+
+
+def before_inputs(name: str) -> str:
+    """Return how such names begin: with the module, or with a tensor of weights that is not called `weight`."""
+    return name.removesuffix("weight") if name.endswith(".weight") or name == "weight" else f"{name}_"
 
 
 def whole(value: Any) -> int | None:

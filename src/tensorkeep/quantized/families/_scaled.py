@@ -13,7 +13,7 @@ from tensorkeep.quantized._blocks import Box, block_of, scaled, scales_at, sprea
 from tensorkeep.quantized._numbers import Array, Floats, numbers, powers_of_two
 from tensorkeep.quantized._record import Headers, QuantizedTensor, Stored, parts_of, wrong
 from tensorkeep.quantized._settings import Settings, module_of
-from tensorkeep.quantized.families._base import SCALES, Layout, Take, beside, require_scales
+from tensorkeep.quantized.families._base import SCALES, Layout, Take, before_inputs, require_scales
 
 _FORMS: Final = {"I8": "int", "F8_E4M3": "e4m3", "F8_E5M2": "e5m2", "F8_E4M3FNUZ": "e4m3", "F8_E5M2FNUZ": "e5m2"}
 _SCALES: Final = SCALES | {"F8_E8M0", "U8"}
@@ -64,6 +64,7 @@ def _recognize(name: str, headers: Headers, settings: Settings) -> QuantizedTens
 
 
 def _candidates(name: str, module: str) -> list[tuple[str, str]]:
+    inputs = before_inputs(name)
     return [
         ("data", name),
         ("scales", f"{name}_scale"),
@@ -74,9 +75,9 @@ def _candidates(name: str, module: str) -> list[tuple[str, str]]:
             if name == f"{module}.weight"
             else []
         ),
-        ("input_scale", beside(name, "input_scale")),
-        ("input_scale", beside(name, "activation_scale")),
-        ("input_zeros", beside(name, "input_zero_point")),
+        ("input_scale", f"{inputs}input_scale"),
+        ("input_scale", f"{inputs}activation_scale"),
+        ("input_zeros", f"{inputs}input_zero_point"),
     ]
 
 
