@@ -133,6 +133,17 @@ def test_with_flipped_bits_nothing_changes_or_the_result_is_right(run: Path, tmp
     assert n_refused > 0.8 * n
 
 
+def test_damaged_differences_are_not_added_up(run: Path, tmp_path: Path) -> None:
+    data, patch = (run / "patch.safetensors").read_bytes(), tmp_path / "patch.safetensors"
+    start = 8 + int.from_bytes(data[:8], "little")
+    for place in range(start, len(data), max(1, (len(data) - start) // 40)):
+        patch.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        with pytest.raises(IntegrityError):
+            patches.chain(patch, tmp_path / "chain.safetensors", overwrite=True)
+
+    assert not (tmp_path / "chain.safetensors").exists()
+
+
 def test_a_name_that_no_file_can_hold_is_refused(tmp_path: Path) -> None:
     torch.save({"\ud800": torch.zeros(3)}, tmp_path / "old.pt")
     torch.save({"\ud800": torch.ones(3)}, tmp_path / "new.pt")

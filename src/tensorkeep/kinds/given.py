@@ -20,9 +20,12 @@ _EXPECTED = "paths, open checkpoints and views"
 
 def source_of(given: object, caller: str) -> str | Opened:
     """Return the path of a checkpoint as text, or what is open as an open checkpoint."""
-    if isinstance(given, LazyTensors):
-        return given if isinstance(given, Opened) else OpenedView(given)
-    return source_path(given, caller, _EXPECTED)
+    return as_opened(given) if isinstance(given, LazyTensors) else source_path(given, caller, _EXPECTED)
+
+
+def as_opened(given: LazyTensors) -> Opened:
+    """Return what is open as an open checkpoint."""
+    return given if isinstance(given, Opened) else OpenedView(given)
 
 
 def sources_of(given: Any, caller: str) -> list[str | Opened]:

@@ -10,12 +10,15 @@ import msgspec
 import numpy as np
 
 from tensorkeep.arrays import TensorToWrite
+from tensorkeep.checkpoint import find_damage
 from tensorkeep.deltas import through
 from tensorkeep.deltas.encoding import BLOCK_LENGTH, Delta, differences, encode, word_of
 from tensorkeep.deltas.reading import N_THREADS, Change, Content, Description, End, Patch
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.encryption import Encryption, KeyLike
 from tensorkeep.errors import IntegrityError, UnsupportedError
+from tensorkeep.kinds import refuse
+from tensorkeep.kinds.given import as_opened
 from tensorkeep.parallel import Progress, ProgressMeter, parallel_map
 from tensorkeep.patches._spool import Spool, SpooledDelta, spool_directory
 from tensorkeep.patches._summary import Summary, refuse_target, write_patch
@@ -53,7 +56,7 @@ def chain(
     Raises:
         DestinationExistsError: If there is something at `path`, and `overwrite` is false.
         EncryptedError: If a patch is encrypted, and the key is missing or another one.
-        IntegrityError: If a patch does not follow the one before it.
+        IntegrityError: If a patch does not follow the one before it, or is damaged.
         FormatError: If a patch is malformed, or contradicts itself.
         UnsupportedError: If there are no patches, or one has differences of an unknown dtype.
         TransportError: If something cannot be read or written.
@@ -64,6 +67,7 @@ def chain(
         steps = Opening(stack, key).patches(given)
         if not steps:
             raise UnsupportedError("there is nothing to combine", expected="at least one patch")
+        _refuse_damage(steps)
         combined: dict[str, _Combined] = {}
         for before, patch in zip([None, *steps], steps, strict=False):
             _require_follows(before, patch)
@@ -117,6 +121,14 @@ def _changes(
         else:
             changes[name] = one.whole(to_write)
     return changes, to_write
+
+
+def _refuse_damage(steps: Sequence[Patch]) -> None:
+    """Refuse damage now: sums of damaged differences would get digests of their own, and look whole."""
+    for patch in steps:
+        checks = as_opened(patch.tensors).checks().checks
+        meter = ProgressMeter(None, sum(len(check.span) for check in checks))
+        refuse(find_damage(checks, meter), patch.path)
 
 
 def _require_follows(before: Patch | None, patch: Patch) -> None:
