@@ -20,6 +20,7 @@ from tensorkeep.quantized import dequantize
 from tensorkeep.server import Server
 from tensorkeep.signing import PrivateKey, sign
 from tensorkeep.trust import Policy, Rule
+from tests.support.formats.paddle_files import written_by_paddle
 from tests.support.signing.checkpoints import SHARD, TAMPERINGS, save_checkpoint
 
 KEY, OTHER = PrivateKey.generate(), PrivateKey.generate()
@@ -397,3 +398,19 @@ def test_a_companion_of_verified_tensors_is_proven_too(signed: Path) -> None:
     (signed / "config.json").write_text('{"evil": 1}')
     with tensorkeep.open(signed / SHARD, trust=POLICY) as opened, pytest.raises(TrustError, match="not the file"):
         opened.verified().companion("config.json", max_nbytes=100)
+
+
+@pytest.mark.parametrize("suffix", [".pdmodel", ".pdiparams.info"])
+def test_files_beside_one_that_say_what_its_tensors_are_must_be_signed(tmp_path: Path, suffix: str) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    for file in written_by_paddle().glob("inference_pdmodel.pd*"):
+        shutil.copy(file, model)
+    sign(model, KEY)
+    policy = Policy((Rule(keys=(KEY.public,), pickles=True),))
+    assert tensorkeep.load(model / "inference_pdmodel.pdiparams", trust=policy)
+
+    beside = model / f"inference_pdmodel{suffix}"
+    beside.write_bytes(beside.read_bytes().replace(b"weight", b"xeight").replace(b"linear", b"xinear"))
+    with pytest.raises(TrustError, match="not the file that was signed"):
+        tensorkeep.open(model / "inference_pdmodel.pdiparams", trust=policy)

@@ -27,14 +27,14 @@ class Demand(msgspec.Struct, frozen=True):
         rule: What the policy says of the path.
         options: How to open.
         proof: What must be read whole; None if nothing must be.
-        name: Name of the file that is opened, if it was read whole already.
+        names: Names of the files that were read whole already; None if that was a whole directory.
         read: The path of each file that was read whole, and which file that was.
     """
 
     rule: Rule
     options: OpenOptions
     proof: Proof | None = None
-    name: str | None = None
+    names: tuple[str, ...] | None = None
     read: Mapping[str, _Identity] = {}
 
     def check(self, opened: Opened) -> Opened:
@@ -53,9 +53,9 @@ class Demand(msgspec.Struct, frozen=True):
 
     def _check_files(self, opened: Opened, proof: Proof) -> None:
         for name, source in opened.sources.items():
-            if self.name is None:  # all files of the directory were read
+            if self.names is None:
                 proof.file(name)
-            elif name != self.name:
+            elif name not in self.names:
                 proof.check_whole(name, source)
         _refuse_changed(self.read)
 
@@ -78,10 +78,18 @@ def demand_of(policy: Policy, place: Place, found: Found, options: OpenOptions) 
     name = None if is_directory(place.path) else split(place.path)[1]
     if name is not None and not is_remote(place.path) and not os.path.isfile(place.path):
         name = None  # what the names of several files begin with
-    read = dict(_check_files(proof, [name] if name else proof.files, rule.links))
-    if name is None:
+    names = None if name is None else _that_belong_to(name, found, proof.root)
+    read = dict(_check_files(proof, proof.files if names is None else names, rule.links))
+    if names is None:
         _refuse_unsigned(proof)
-    return Demand(rule, options, proof, name, read)
+    return Demand(rule, options, proof, names, read)
+
+
+def _that_belong_to(name: str, found: Found, root: str) -> tuple[str, ...]:
+    """Return the name of a file and those beside it that are read with it, though no tensors may be in them."""
+    files = found.files()
+    beside = files.names if files is not None and files.directory == root else ()
+    return tuple(dict.fromkeys((name, *beside)))
 
 
 def _check_files(proof: Proof, names: Iterable[str], links: bool) -> Iterator[tuple[str, _Identity]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -16,6 +16,9 @@ from tensorkeep.layout import MANIFEST, FileRecord, ShardRecord, blocks_name, pa
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.paths import is_inside, is_plain_name
 from tensorkeep.transport import ByteRange, RemotePath, is_directory
+
+if TYPE_CHECKING:
+    from tensorkeep.trust import Rule
 
 _is_shard = re.compile(r".+-[0-9]{5}-of-[0-9]{5}\b.*\.(?:safetensors|bin|pt|pth|ckpt|gguf)").fullmatch
 
@@ -79,6 +82,7 @@ class Plan(msgspec.Struct, frozen=True):
         index: Name of the index, or None.
         entry: Name of the file or index that the URL refers to; None for a directory.
         format: The name by which policies know what it is.
+        rule: What a policy demands of it, or None.
     """
 
     source: Files | None
@@ -89,6 +93,7 @@ class Plan(msgspec.Struct, frozen=True):
     index: str | None = None
     entry: str | None = None
     format: str = "safetensors"
+    rule: Rule | None = None
 
     @property
     def is_one_file(self) -> bool:

@@ -23,6 +23,7 @@ def trusted_plan(plan: Plan, policy: Policy, path: RemotePath, *, companions: bo
     rule = policy.rule_for(path)
     rule.refuse_format(plan.format, path)
     proof = prove(rule, path)
+    plan = msgspec.structs.replace(plan, rule=rule)
     if proof is None:
         return plan
     if companions and plan.entry is None and not rule.partial:

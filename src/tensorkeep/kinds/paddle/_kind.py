@@ -77,10 +77,12 @@ def _named(contents: FileContents, path: str, options: OpenOptions) -> FileConte
             hint="Are they from the same save?",
         )
     names = _structured(path, options)
+    pickles = () if names is None else (split(path)[1].removesuffix(_PARAMETERS) + _INFO,)
+    names = names or {}
     named = {names.get(name, name): place for name, place in zip(shapes, places, strict=True)}
     if len(named) < len(places):
         raise IntegrityError("two parameters have the same name", path=path[: -len(_PARAMETERS)] + _INFO)
-    return msgspec.structs.replace(contents, tensors=named)
+    return msgspec.structs.replace(contents, tensors=named, pickles=pickles)
 
 
 def _program_beside(stem: str, options: OpenOptions) -> Shapes | None:
@@ -102,10 +104,11 @@ def _program_beside(stem: str, options: OpenOptions) -> Shapes | None:
     return None
 
 
-def _structured(path: str, options: OpenOptions) -> dict[str, str]:
+def _structured(path: str, options: OpenOptions) -> dict[str, str] | None:
+    """Return the names that the code has for parameters, from the pickle beside them; None without one."""
     info = path[: -len(_PARAMETERS)] + _INFO
     if not exists(info):
-        return {}
+        return None
     source = open_source(info, backend=options.backend)
     try:
         return structured_names(read_pickle(source, strict=True).value)
