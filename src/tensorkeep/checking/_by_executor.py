@@ -11,7 +11,8 @@ import msgspec
 from tensorkeep.checkpoint import open_with
 from tensorkeep.errors import SourceChangedError
 from tensorkeep.executors import batches_for_tasks, run_in, task_nbytes
-from tensorkeep.kinds import OpenOptions
+from tensorkeep.kinds import Opened, OpenOptions
+from tensorkeep.kinds.origins import is_provable_by_others
 from tensorkeep.measuring import TensorStatistics, statistics
 from tensorkeep.parallel import Progress, ProgressMeter
 from tensorkeep.tensors import LazyTensor
@@ -48,8 +49,11 @@ def measure_here(tensors: Mapping[str, LazyTensor], progress: Progress | None) -
     return statistics(tensors, progress=progress)
 
 
-def measuring_by(executor: Executor, path: str, options: OpenOptions) -> Measure:
-    """Return a function that lets workers measure the tensors of a checkpoint."""
+def measuring_by(executor: Executor, path: str, options: OpenOptions, opened: Opened) -> Measure:
+    """Return a function that lets workers measure the tensors of a checkpoint, or this process if only it can."""
+    if not all(is_provable_by_others(opened, lazy) for lazy in opened.values()):
+        return measure_here
+    options = msgspec.structs.replace(options, proof=opened.proof)
     at = path if is_remote(path) else os.path.abspath(path)
 
     def task_of(tensors: Mapping[str, LazyTensor]) -> MeasureTask:
@@ -70,7 +74,7 @@ def measuring_by(executor: Executor, path: str, options: OpenOptions) -> Measure
 
 def measure_tensors(task: MeasureTask) -> dict[str, TensorStatistics]:
     """Measure some tensors; that is all a worker does for `check`."""
-    with open_with(task.path, task.options) as opened:
+    with open_with(task.path, task.options, trust=False) as opened:
         for name, header in task.headers.items():
             if name not in opened or (opened[name].dtype, opened[name].shape) != header:
                 raise SourceChangedError(

@@ -134,9 +134,9 @@ def _of_path(
     executor: Executor | None,
 ) -> CheckReport:
     """Check what is at a path; files that cannot be opened together are findings."""
-    measure = measure_here if executor is None else measuring_by(executor, path, options)
     try:
         with open_with(path, options) as opened:
+            measure = measure_here if executor is None else measuring_by(executor, path, options, opened)
             found = _report(opened, against, options.keys, data=data, progress=progress, measure=measure)
     except (IntegrityError, SourceMissingError):
         with suppress(SourceMissingError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,7 +13,10 @@ from tensorkeep.errors import SourceChangedError
 from tensorkeep.kinds.base import Opened, OpenOptions, Place
 from tensorkeep.kinds.registry import find_kind
 from tensorkeep.tensors import LazyTensor, LazyTensors
-from tensorkeep.transport import HandedOver, is_directory, is_remote, listing_cache
+from tensorkeep.transport import HandedOver, VerifyingSource, is_directory, is_remote, listing_cache
+
+if TYPE_CHECKING:
+    from tensorkeep.trust import Proof
 
 
 class SourceToOpen(msgspec.Struct, frozen=True):
@@ -23,27 +27,26 @@ class SourceToOpen(msgspec.Struct, frozen=True):
         variant: Which checkpoint of a directory.
         engine: The library that reads it.
         fingerprint: Differs if any of its files does; None if others cannot open these files alike.
-        is_proven: Whether signatures prove its digests, so that what is read must have them.
+        proof: What was signed of it; None if no policy demands a signature.
     """
 
     path: str
     variant: str | None
     engine: str | None
     fingerprint: str | None
-    is_proven: bool = False
+    proof: Proof | None = None
 
     @classmethod
     def of(cls, opened: Opened, path: str, variant: str | None = None, engine: str | None = None) -> SourceToOpen:
         """Return the value for what is open at a path or a URL; only a directory has variants."""
         at = path if is_remote(path) else os.path.abspath(path)
-        is_proven = opened.proof is not None
-        return cls(at, variant if is_directory(path) else None, engine, _fingerprint(opened), is_proven)
+        return cls(at, variant if is_directory(path) else None, engine, _fingerprint(opened), opened.proof)
 
     def opened(self) -> Opened:
-        """Open it for NumPy; refuse other files."""
+        """Open it for NumPy; refuse other files, and what was not signed."""
         with listing_cache(self.path) as given:
             found = find_kind(Place(given, variant=self.variant))
-            opened = found.open(OpenOptions(variant=self.variant, engine=self.engine, verify=self.is_proven))
+            opened = found.open(OpenOptions(variant=self.variant, engine=self.engine, proof=self.proof))
         if self.fingerprint not in {None, _fingerprint(opened)}:
             opened.close()
             raise self._other_files()
@@ -81,6 +84,11 @@ def _version_of(handed: HandedOver) -> str:
     return "" if handed.remote is None else str(handed.remote.opening.version)
 
 
+def is_provable_by_others(opened: Opened, lazy: LazyTensor) -> bool:
+    """Say whether another process can prove a tensor: by its signed digest, and not by reading whole files again."""
+    return opened.proof is None or isinstance(lazy.source, VerifyingSource)
+
+
 class Origin(msgspec.Struct, frozen=True):
     """What a tensor is made from.
 
@@ -113,12 +121,14 @@ def origins_of(
 ) -> dict[str, Origin]:
     """Return the origins of tensors that were only renamed and cast: `wanted` has them in the same order.
 
-    A checkpoint that another process could not open alike, such as an encrypted one, is the origin of nothing.
+    A checkpoint that another process could not open alike, such as an encrypted one, is the origin of nothing, nor is
+    one whose tensors it could not prove alike.
     """
     found: dict[str, Origin] = {}
     usable = [(source, tensors) for source, tensors in opened if source.fingerprint is not None]
     for (name, lazy), (old, own) in zip(new.items(), wanted.items(), strict=True):
-        source = next((source for source, tensors in usable if old in tensors), None)
-        if source is not None and own.shape == lazy.shape:
+        source, tensors = next(((source, tensors) for source, tensors in usable if old in tensors), (None, None))
+        is_alike = tensors is not None and own.shape == lazy.shape and is_provable_by_others(tensors, own)
+        if source is not None and is_alike:
             found[name] = Origin(source, old, own.dtype, own.shape, own.digest, lazy.dtype, seed)
     return found

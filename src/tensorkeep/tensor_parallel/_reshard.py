@@ -25,7 +25,7 @@ from tensorkeep.errors import DtypeError, LimitError, RefusedError, SourceMissin
 from tensorkeep.fetching import MAX_COMPANION_NBYTES, USUAL_COMPANIONS, companions_among
 from tensorkeep.kinds import Opened
 from tensorkeep.kinds.given import path_of, refuse_to_open_again, source_of
-from tensorkeep.kinds.origins import SourceToOpen
+from tensorkeep.kinds.origins import SourceToOpen, is_provable_by_others
 from tensorkeep.layout import RANK_SET, parse_size, rank_directory
 from tensorkeep.parallel import ProgressMeter, batches_of, parallel_map
 from tensorkeep.quantized import Layouts, layouts
@@ -163,7 +163,7 @@ def reshard_for_ranks(
             before_commit=lambda _: refuse_replaced(identities),
         )
         fill_all = _by_threads(opened, progress)
-        if executor is not None:
+        if executor is not None and all(is_provable_by_others(opened, lazy) for lazy in opened.values()):
             fill_all = filling_by(executor, opened, SourceToOpen.of(opened, path_of(given), variant), progress)
         write_ranks(os.path.abspath(target), shares, options, {} if path is None else _companions(path), fill_all)
     return _described(shares)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -29,6 +29,10 @@ from tensorkeep.transport import is_remote
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
+
+
+_N_USUAL: Final = 4
+"""Members of an identity without the time of the last change, which a new link changes too."""
 
 
 class RewriteOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,19 +63,28 @@ def _identity_of(path: str) -> tuple[int, ...]:
         return ()
     with as_transport_error("could not read the checkpoint", path):
         status = os.stat(path)
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def identities_of(sources: Iterable[Opened]) -> dict[str, tuple[int, ...]]:
-    """Return the path of each file that says what the sources hold, with its identity."""
-    paths = dict.fromkeys(path for source in sources for path in (source.path, *source.state_files))
-    return {path: _identity_of(path) for path in paths if is_remote(path) or os.path.isfile(path)}
+    """Return the path of each file that says what the sources hold, with its identity.
+
+    Under a policy, these are all files, and their identity has the one time that no program can set.
+    """
+    identities: dict[str, tuple[int, ...]] = {}
+    for source in sources:
+        files = source.state_files if source.proof is None else [each.name for each in source.sources.values()]
+        for path in (source.path, *files):
+            if is_remote(path) or os.path.isfile(path):
+                identity = _identity_of(path)
+                identities[path] = identity[:_N_USUAL] if source.proof is None else identity
+    return identities
 
 
 def refuse_replaced(identities: Mapping[str, tuple[int, ...]]) -> None:
     """Refuse to commit if a source was saved again after it was read."""
     for path, identity in identities.items():
-        if _identity_of(path) != identity:
+        if _identity_of(path)[: len(identity)] != identity:
             raise SourceChangedError(
                 "the checkpoint was saved again while it was read", path=path, hint="Start again"
             )

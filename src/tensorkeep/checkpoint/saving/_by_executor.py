@@ -20,7 +20,7 @@ from tensorkeep.checkpoint.saving._plan import SavePlan
 from tensorkeep.checkpoint.saving._reserved_files import ReservedFiles
 from tensorkeep.errors import UnsupportedError
 from tensorkeep.executors import batches_for_tasks, run_in, task_nbytes
-from tensorkeep.kinds.origins import Origin, SourceToOpen
+from tensorkeep.kinds.origins import Origin
 from tensorkeep.parallel import ProgressMeter, Workers
 from tensorkeep.tensors import Digesting, StoredTensor, refuse_other_bytes, stored_pieces
 from tensorkeep.transport import ByteRange, HandedOver, Reserved
@@ -110,18 +110,19 @@ def fill_by(executor: Executor, destination: Destination, plan: SavePlan, option
         raise UnsupportedError("workers copy tensors as they are", expected="no encryption, no block digests")
     reservation = destination.reserve()
     copied: list[TensorToCopy] = []
-    made: dict[SourceToOpen, list[TensorToMake]] = {}
+    made: dict[int, list[TensorToMake]] = {}
     own: dict[str, TensorToWrite] = {}
     promised: dict[str, TensorToWrite] = {}
     handed: dict[int, HandedOver | None] = {}
     for name, tensor in ((name, each) for file in plan.files.values() for name, each in file.items()):
-        source, place = _handed_over(tensor, handed), reservation.places[name]
+        source = _handed_over(tensor, handed) if options.workers_copy else None
+        place = reservation.places[name]
         origin = _origin_of(name, tensor, plan, options)
         if source is not None and isinstance(tensor, StoredTensor):
             span = (tensor.span.start, tensor.span.stop)
             copied.append(TensorToCopy(name, source, span, place, tensor.digest))
         elif origin is not None:
-            made.setdefault(origin.source, []).append(TensorToMake(name, origin, place, tensor.nbytes))
+            made.setdefault(id(origin.source), []).append(TensorToMake(name, origin, place, tensor.nbytes))
             promised[name] = tensor
         else:
             own[name] = tensor

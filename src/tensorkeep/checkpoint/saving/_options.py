@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 
 class SaveOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The parameters of `save_checkpoint` other than what is saved and where, with sizes in bytes."""
+    """The parameters of `save_checkpoint` other than what is saved and where, with sizes in bytes.
+
+    Workers of the executor copy no bytes of files that were proven by reading them whole: another process would find
+    these files changed only by their sizes and times.
+    """
 
     max_shard_nbytes: int
     balance: bool = False
@@ -42,6 +46,7 @@ class SaveOptions(msgspec.Struct, frozen=True, kw_only=True):
     encryption: Encryption | None = None
     executor: Executor | None = None
     origins: Mapping[str, Origin] = {}
+    workers_copy: bool = True
 
     def __post_init__(self) -> None:
         Arrangement.of(self.align, self.order)
