@@ -109,6 +109,18 @@ def test_what_workers_write_was_signed(
         assert bool(executor.n_tasks) == (save is save_sealed)
 
 
+def test_views_of_what_was_opened_under_a_policy_are_proven_too(pool: Executor, tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    save_plain(path)
+    sign(path, KEY)
+    executor = swapping(pool, path, with_twos(path.read_bytes()))
+
+    with tensorkeep.open(path, trust=POLICY) as opened:
+        tensorkeep.reshard(opened.select("w"), tmp_path / "out", executor=executor)
+
+    assert np.array_equal(tensorkeep.load(tmp_path / "out")["w"], ONES)
+
+
 def test_an_archive_is_read_only_where_it_was_proven(pool: Executor, tmp_path: Path) -> None:
     path = tmp_path / "w.npz"
     np.savez(path, w=ONES)

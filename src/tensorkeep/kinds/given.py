@@ -54,6 +54,8 @@ class OpenedView(Opened[ArrayT]):
 
     def __init__(self, tensors: LazyTensors[ArrayT]) -> None:
         self._tensors = tensors
+        checkpoint = tensors._under_policy
+        self.proof = checkpoint.proof if isinstance(checkpoint, Opened) else None
 
     @property
     def path(self) -> str:
