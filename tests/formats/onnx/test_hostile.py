@@ -14,7 +14,10 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 import tensorkeep
 from tensorkeep.errors import FormatError, LimitError, TensorkeepError
 from tensorkeep.formats.onnx import _tensor, is_onnx, parse_onnx
-from tensorkeep.transport import MemorySource
+from tensorkeep.formats.onnx._model import ExternalTensor
+from tensorkeep.formats.onnx._plain_tensor import read_plain
+from tensorkeep.formats.protobuf import MessageReader
+from tensorkeep.transport import ByteRange, MemorySource
 
 
 def model_of(*tensors: TensorProto, nodes: tuple[NodeProto, ...] = ()) -> ModelProto:
@@ -152,7 +155,7 @@ def seed() -> bytes:
         helper.make_sparse_tensor(values, numpy_helper.from_array(np.arange(1)), [4])
     )
     helper.set_model_props(model, {"a": "b"})
-    return model.SerializeToString()
+    return bytes(model.SerializeToString())
 
 
 def read_all(data: bytes) -> None:
@@ -210,24 +213,72 @@ ODD = [
 ]
 
 
+def elsewhere(**entries: str) -> TensorProto:
+    """Return two float32 elements in another file, with what the model says of their place."""
+    tensor = TensorProto(name="w", data_type=1, dims=[2], data_location="EXTERNAL")
+    for key, value in entries.items():
+        tensor.external_data.add(key=key, value=value)
+    return tensor
+
+
+ELSEWHERE = elsewhere(location="ü/weights.bin", offset="4096", length="8")
+ODD += [
+    ELSEWHERE,
+    elsewhere(location="a", offset="007", length="08"),
+    elsewhere(location="a", offset="1", length="9"),
+    elsewhere(location="a", offset="9" * 19, length="8"),
+    elsewhere(location="a" * 130, offset="0", length="8"),
+    elsewhere(location="", offset="0", length="8"),
+    elsewhere(location="a", offset="-1", length="8"),
+    elsewhere(location="a", length="8", offset="0"),
+    elsewhere(location="a", offset="0", length="8", checksum="0" * 40),
+    elsewhere(location="a"),
+]
+
+
+def found_in(data: bytes) -> tuple[Any, ...]:
+    """Return everything that a model holds, or why it is refused."""
+    try:
+        contents = parse(data)
+    except TensorkeepError as error:
+        return (str(error),)
+    return (
+        list(contents.tensors),
+        [repr(place) for place in contents.tensors.values() if not place.source],
+        dict(contents.external),
+        {name: str(unknown) for name, unknown in contents.unknowns.items()},
+    )
+
+
 @pytest.mark.parametrize("tensor", ODD, ids=range(len(ODD)))
 def test_one_look_finds_what_the_walk_finds(tensor: TensorProto, monkeypatch: pytest.MonkeyPatch) -> None:
     data = model_of(tensor).SerializeToString()
-
-    def found() -> tuple[Any, ...]:
-        try:
-            contents = parse(data)
-        except TensorkeepError as error:
-            return (str(error),)
-        return (
-            list(contents.tensors),
-            [repr(place) for place in contents.tensors.values() if not place.source],
-            {name: str(unknown) for name, unknown in contents.unknowns.items()},
-        )
-
-    quick = found()
+    quick = found_in(data)
     monkeypatch.setattr(_tensor, "read_plain", lambda reader, span: None)
-    assert found() == quick
+    assert found_in(data) == quick
+
+
+def test_a_place_in_another_file_takes_one_look() -> None:
+    data = ELSEWHERE.SerializeToString()
+    reader = MessageReader(data)
+    reader.field_at(0, len(data))  # reads ahead
+    found = read_plain(reader, ByteRange(0, len(data)))
+    assert found is not None
+    name, place = found
+    assert isinstance(place, ExternalTensor)
+    assert (name, place.location, place.offset, place.nbytes) == ("w", "ü/weights.bin", 4096, 8)
+
+
+def test_one_look_at_a_place_in_another_file_finds_what_the_walk_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = model_of(ELSEWHERE).SerializeToString()
+    changed = [
+        whole[:at] + bytes([value]) + whole[at + 1 :]
+        for at in range(len(whole))
+        for value in {0, 1, ord("0"), 127, 128, 255, whole[at] ^ 1, (whole[at] + 1) % 256}
+    ]
+    quick = [found_in(data) for data in changed]
+    monkeypatch.setattr(_tensor, "read_plain", lambda reader, span: None)
+    assert [found_in(data) for data in changed] == quick
 
 
 def long_model(**changed: TensorProto) -> ModelProto:

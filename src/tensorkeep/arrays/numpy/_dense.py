@@ -64,6 +64,9 @@ class NumpyArrays:
                 if not offset & misaligned:
                     arrays[name] = make(entry.shape, dtype, buffer, offset)
                     continue
+                if entry.dtype in _IN_NUMPY:
+                    arrays[name] = make(entry.shape, dtype, buffer, offset).copy()
+                    continue
             except KeyError:
                 if stored is _IN_NUMPY and not known_dtype(name, entry).is_packed:
                     stored = self._stored = _stored_forms(DTYPES)

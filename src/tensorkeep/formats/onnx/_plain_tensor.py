@@ -1,4 +1,4 @@
-"""Tensors as almost every program writes them, found in one look: dims, data type, name and raw bytes, in this order.
+"""Tensors as almost every program writes them, found in one look: dims, data type, name and elements, in this order.
 
 A model has thousands of them, and walking each field by field takes five times as long. Whatever differs in any way
 is left to the walk, which also says what is wrong.
@@ -14,7 +14,8 @@ from typing import Final
 import msgspec
 
 from tensorkeep.formats._contents import TensorPlace
-from tensorkeep.formats.onnx._dtypes import DATA_TYPES
+from tensorkeep.formats.onnx._dtypes import DATA_TYPES, DataType
+from tensorkeep.formats.onnx._model import ExternalTensor
 from tensorkeep.formats.protobuf import MessageReader, emit_varint, parse_varint
 from tensorkeep.limits import MAX_I64
 from tensorkeep.transport import ByteRange
@@ -33,8 +34,20 @@ _RAW: Final = b"\x4a"
 _MARGIN: Final = 12
 """Bytes after a name up to the elements."""
 
+_file = re.compile(rb"\x6a([\x0d-\x7f])\x0a\x08location\x12([\x01-\x7f])").match
+_FILE_NBYTES: Final = 12
+"""Bytes of this entry beside the path."""
 
-def read_plain(reader: MessageReader, span: ByteRange) -> tuple[str, TensorPlace] | None:
+_place_in_file = re.compile(
+    rb"\x6a([\x0b-\x7f])\x0a\x06offset\x12([\x01-\x12])([0-9]{1,18})"
+    rb"\x6a([\x0b-\x7f])\x0a\x06length\x12([\x01-\x12])([0-9]{1,18})"
+    rb"\x70\x01"  # the elements are in another file
+).fullmatch
+_NUMBER_NBYTES: Final = 10
+"""Bytes of each of these entries beside its digits."""
+
+
+def read_plain(reader: MessageReader, span: ByteRange) -> tuple[str, TensorPlace | ExternalTensor] | None:
     """Return the name of a tensor and where its elements are; None if it is not written in the usual way."""
     window = reader.window(span.start, min(len(span), _MAX_HEAD_NBYTES))
     if window is None:
@@ -48,14 +61,33 @@ def read_plain(reader: MessageReader, span: ByteRange) -> tuple[str, TensorPlace
     name_stop = found.end() + _number(length)
     if plain is None or name_stop + _MARGIN > start + min(len(span), _MAX_HEAD_NBYTES):
         return None
-    elements_start = name_stop + len(plain.raw)
-    if not data.startswith(plain.raw, name_stop) or elements_start + plain.nbytes != start + len(span):
-        return None
+    elements_start, stop = name_stop + len(plain.raw), start + len(span)
     try:
         name = data[found.end() : name_stop].decode()
+        if data.startswith(plain.raw, name_stop) and elements_start + plain.nbytes == stop:
+            return name, TensorPlace(plain.data_type.dtype, plain.shape, span.start + elements_start - start)
+        external = _in_file(data, name_stop, stop, plain)
     except UnicodeDecodeError:
         return None
-    return name, TensorPlace(plain.dtype, plain.shape, span.start + elements_start - start)
+    return None if external is None else (name, external)
+
+
+def _in_file(data: bytes, start: int, stop: int, plain: _Plain) -> ExternalTensor | None:
+    """Return a tensor whose elements are in another file: path, offset and length, in this order."""
+    file = _file(data, start)
+    if file is None or file[1][0] != _FILE_NBYTES + file[2][0]:
+        return None
+    path_stop = file.end() + file[2][0]
+    place = _place_in_file(data, path_stop, stop)
+    if place is None:
+        return None
+    for entry, length, digits in (place.group(1, 2, 3), place.group(4, 5, 6)):
+        if not len(digits) == length[0] == entry[0] - _NUMBER_NBYTES:
+            return None
+    if int(place[6]) != plain.nbytes:
+        return None
+    path = data[file.end() : path_stop].decode()
+    return ExternalTensor(path, int(place[3]), plain.nbytes, None, plain.data_type, plain.shape)
 
 
 def read_plain_run(reader: MessageReader, at: int, stop: int) -> tuple[dict[str, TensorPlace], int]:
@@ -88,7 +120,7 @@ def read_plain_run(reader: MessageReader, at: int, stop: int) -> tuple[dict[str,
             break
         if name in found:
             break
-        found[name] = TensorPlace(plain.dtype, plain.shape, at + elements_start - first)
+        found[name] = TensorPlace(plain.data_type.dtype, plain.shape, at + elements_start - first)
         index = next_index
     reader.count(len(found))
     return found, at + index - first
@@ -98,13 +130,13 @@ class _Plain(msgspec.Struct, frozen=True):
     """What the head of a tensor says.
 
     Attributes:
-        dtype: Its dtype.
+        data_type: What its elements are.
         shape: Elements along each dimension.
         nbytes: Bytes of all elements.
-        raw: What is before the elements.
+        raw: What is before the elements, if they are in the model.
     """
 
-    dtype: str
+    data_type: DataType
     shape: tuple[int, ...]
     nbytes: int
     raw: bytes
@@ -124,7 +156,7 @@ def _described(head: bytes) -> _Plain | None:
     if data_type is None or not is_plain:
         return None
     nbytes = data_type.nbytes(n_elements)
-    return _Plain(data_type.dtype, tuple(shape), nbytes, _RAW + emit_varint(nbytes))
+    return _Plain(data_type, tuple(shape), nbytes, _RAW + emit_varint(nbytes))
 
 
 @lru_cache(maxsize=4096)
