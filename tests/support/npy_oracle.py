@@ -8,6 +8,7 @@ import numpy as np
 
 from tensorkeep.dtypes import ALL_BY_NAME
 from tensorkeep.formats import TensorPlace
+from tensorkeep.tensors import c_strides
 from tensorkeep.transport import ByteRange, ByteSource
 
 
@@ -15,8 +16,8 @@ def array_of(source: ByteSource, place: TensorPlace) -> Any:
     """Return the array at a place."""
     contents = place.source or source
     dtype = np.dtype(ALL_BY_NAME[place.dtype].numpy).newbyteorder(">" if place.is_big_endian else "<")
-    assert place.strides is not None
-    strides = [stride * dtype.itemsize for stride in place.strides]
+    elements = c_strides(place.shape) if place.strides is None else place.strides
+    strides = [stride * dtype.itemsize for stride in elements]
     last = sum((extent - 1) * stride for extent, stride in zip(place.shape, strides, strict=True))
     nbytes = 0 if 0 in place.shape else last + dtype.itemsize
     data = bytes(contents.read(ByteRange(place.start, place.start + nbytes)))

@@ -56,7 +56,6 @@ class TensorPlace(msgspec.Struct, frozen=True):
             and self.source is None
             and self.nbytes is None
             and self.chunks is None
-            and self.checksum is None
             and not self.is_big_endian
             and self.dtype in ALL_BY_NAME
             and len(self.shape) <= MAX_LISTED_NDIM
@@ -140,18 +139,9 @@ class FileContents(msgspec.Struct, frozen=True):
         """Refuse shapes that no tensor has, and bytes outside the file or what a member unpacks to."""
         n_own = source.nbytes
         for name, place in self.tensors.items():
-            if place.is_simple and 0 <= place.start <= n_own - (dense_nbytes(place.dtype, place.shape) or MAX_I64):
-                continue
-            nbytes = (place.source or source).nbytes
-            stop = _stop_of(name, place)
-            if stop > nbytes and place.chunks is None:
-                raise FormatError(
-                    f"the file ends before tensor `{name}` does",
-                    tensor=name,
-                    expected=f"at least {stop:,} bytes",
-                    found=f"{nbytes:,}",
-                    hint="If it was cut off, get it again",
-                )
+            last = n_own - (dense_nbytes(place.dtype, place.shape) or MAX_I64)
+            if not (place.is_simple and 0 <= place.start <= last):
+                _check_range(name, place, (place.source or source).nbytes)
             sum_ = place.checksum
             if sum_ is not None and sum_.span.stop > (sum_.source or source).nbytes:
                 raise FormatError(f"the checksum of tensor `{name}` is of bytes outside the file", tensor=name)
@@ -175,6 +165,19 @@ def dense_nbytes(dtype: str, shape: tuple[int, ...]) -> int | None:
         return None
     nbytes = known.nbytes(prod(shape))
     return nbytes if nbytes <= MAX_I64 else None
+
+
+def _check_range(name: str, place: TensorPlace, nbytes: int) -> None:
+    """Refuse a tensor that is not within a source of so many bytes."""
+    stop = _stop_of(name, place)
+    if stop > nbytes and place.chunks is None:
+        raise FormatError(
+            f"the file ends before tensor `{name}` does",
+            tensor=name,
+            expected=f"at least {stop:,} bytes",
+            found=f"{nbytes:,}",
+            hint="If it was cut off, get it again",
+        )
 
 
 def _stop_of(name: str, place: TensorPlace) -> int:

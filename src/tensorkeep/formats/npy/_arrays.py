@@ -92,6 +92,16 @@ def _place_field(field: Field, header: ArrayHeader, data_start: int, where: Arra
 def _numbers(field: Field, nbytes: int, header: ArrayHeader, start: int, where: ArrayBytes) -> TensorPlace:
     """Return where the numbers of a field are; `nbytes` is the size of one, and the first record is at `start`."""
     dtype = field.dtype or field.code
+    fills_records = nbytes == header.elements.nbytes and not field.start and not field.shape
+    if fills_records and not header.is_fortran:
+        return TensorPlace(
+            dtype,
+            header.shape,
+            start,
+            is_big_endian=field.is_big_endian,
+            source=where.source,
+            checksum=where.checksum,
+        )
     shape, steps = header.shape + field.shape, header.steps + field.steps
     n_elements = prod(shape)
     if n_elements and any(step % nbytes for extent, step in zip(shape, steps, strict=True) if extent > 1):
