@@ -228,3 +228,24 @@ def test_a_wrong_pattern_is_reported_before_an_occupied_destination(tmp_path: Pa
 
     with pytest.raises(TensorNotFoundError, match="nothing to drop"):
         convert(tmp_path, tmp_path, drop="zzz*")
+
+
+def test_what_metadata_say_of_single_tensors_follows_them(tmp_path: Path) -> None:
+    days, seconds = np.array(["2020-01-01"], "M8[D]"), np.array([3], "m8[s]")
+    np.savez(tmp_path / "a.npz", allow_pickle=False, days=days, seconds=seconds, w=np.ones(2))
+
+    def said(name: str, **options: object) -> str | None:
+        path = tmp_path / f"{name}.safetensors"
+        convert(tmp_path / "a.npz", path, **options)  # type: ignore[arg-type]
+        with tensorkeep.open(path) as opened:
+            return opened.metadata.get("numpy.types")
+
+    assert said("all") == '{"days":"<M8[D]","seconds":"<m8[s]"}'
+    assert said("dropped", drop="days") == '{"seconds":"<m8[s]"}'
+    assert said("renamed", rename={"days": "d"}) == '{"d":"<M8[D]","seconds":"<m8[s]"}'
+    assert said("plain", select="w") is None
+    assert said("own", select="w", metadata={"numpy.types": "mine"}) == "mine"
+
+    tensorkeep.join([tmp_path / "all.safetensors"], tmp_path / "joined", drop="seconds")
+    with tensorkeep.open(tmp_path / "joined") as opened:
+        assert opened.metadata["numpy.types"] == '{"days":"<M8[D]"}'

@@ -173,6 +173,17 @@ def test_what_tensorflow_passes_over_and_the_scan_cannot_is_not_clean(
     assert tensorkeep.scan(tmp_path).verdict == "unreadable"
 
 
+def test_a_fingerprint_is_no_program(files: Path, tmp_path: Path) -> None:
+    (file,) = tensorkeep.scan(files / "module" / "fingerprint.pb").files
+    assert (file.form, file.verdict) == ("TensorFlow fingerprint", "clean")
+
+    program = tmp_path / "fingerprint.pb"
+    shutil.copy(files / "writes" / "saved_model.pb", program)
+    (file,) = tensorkeep.scan(program).files
+    assert file.form == "TensorFlow program"
+    assert any("WriteFile writes a file" in finding.message for finding in file.findings)
+
+
 def test_other_messages_are_no_programs(files: Path, tmp_path: Path) -> None:
     shutil.copy(files / "module" / "saved_model.pb", tmp_path)
     for name in ("tensor.pb", "x.meta"):

@@ -1,6 +1,7 @@
 """Existing checkpoints, rewritten: resharded, merged, edited.
 
 - `_pipeline`: what checkpoints go through before they are written again.
+- `_named_texts`: metadata by the names of tensors, which follow them.
 - `_existing`: another checkpoint at the destination is replaced only if the caller said so.
 - `_whole`: a finished checkpoint, opened to be written again.
 - `_rewrite`: checkpoints written as one.

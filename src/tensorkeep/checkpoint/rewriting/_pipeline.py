@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tensorkeep.checkpoint._stored_numbers import refuse_quantized
+from tensorkeep.checkpoint.rewriting._named_texts import with_named_texts
 from tensorkeep.checkpoint.verifying import find_damage
 from tensorkeep.digests import BLAKE3
 from tensorkeep.errors import (
@@ -140,10 +141,12 @@ def _selectors(given: Selector | Iterable[Selector]) -> list[Selector]:
 
 def transform(tensors: LazyTensors, options: RewriteOptions) -> LazyTensors:
     """Return a view of the tensors renamed, changed, dequantized and cast; in the same order, if none is changed."""
+    wanted = tensors
     if options.rename is not None:
         tensors = tensors.rename(options.rename)
     if options.strip_prefix is not None:
         tensors = tensors.strip_prefix(options.strip_prefix)
+    tensors = with_named_texts(tensors, wanted)
     if options.change is not None:
         tensors = options.change(tensors)
     if options.dequantize is not None:

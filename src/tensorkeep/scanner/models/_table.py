@@ -16,7 +16,7 @@ from tensorkeep.scanner.models._onnx import ONNX_MODEL
 from tensorkeep.scanner.models._openvino import OPENVINO_MODEL, OPENVINO_WEIGHTS
 from tensorkeep.scanner.models._orbax import ORBAX
 from tensorkeep.scanner.models._paddle import PADDLE_PROGRAM
-from tensorkeep.scanner.models._tensorflow import TENSORFLOW_CHECKPOINT, TENSORFLOW_PROGRAM
+from tensorkeep.scanner.models._tensorflow import TENSORFLOW_CHECKPOINT, TENSORFLOW_FINGERPRINT, TENSORFLOW_PROGRAM
 
 MODELS: Final[tuple[ModelForm, ...]] = (
     ARROW,
@@ -30,6 +30,7 @@ MODELS: Final[tuple[ModelForm, ...]] = (
     ORBAX,
     PADDLE_PROGRAM,
     TENSORFLOW_CHECKPOINT,
+    TENSORFLOW_FINGERPRINT,
     TENSORFLOW_PROGRAM,
 )
 

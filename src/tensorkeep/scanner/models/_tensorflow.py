@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tensorkeep.errors import FormatError
-from tensorkeep.formats.protobuf import LENGTH, VARINT, MessageReader, parse_message
+from tensorkeep.formats.protobuf import LENGTH, VARINT, MessageReader
 from tensorkeep.formats.tensorflow import is_data_name, is_table, read_bundle
 from tensorkeep.formats.tensorflow.programs import COMPUTING, Program, ProgramReader, deeds_of
 from tensorkeep.scanner._compression import report_compression
@@ -35,6 +35,11 @@ _TOP: Final = {
 }
 """Fields of each form of a program, and how they are written."""
 
+_HASHES: Final = dict.fromkeys(range(1, 6), VARINT) | {6: LENGTH, 7: LENGTH}
+"""The same of a fingerprint: hashes of the files beside it, a version and an identifier."""
+
+_MAX_FINGERPRINT_NBYTES: Final = 4096
+
 
 def _is_checkpoint(content: Content) -> bool:
     if is_data_name(content.name):
@@ -53,7 +58,20 @@ def _scan_checkpoint(content: Content, log: FindingLog) -> bool:
     return True
 
 
+def _is_fingerprint(content: Content) -> bool:
+    is_named = split(content.name)[1].lower() == _FINGERPRINT
+    if not is_named or content.nbytes > _MAX_FINGERPRINT_NBYTES:
+        return False
+    try:
+        fields = [(field.number, field.wire_type) for field in MessageReader(content.alone()).fields()]
+    except FormatError:
+        return False
+    return bool(fields) and all(_HASHES.get(number) == wire_type for number, wire_type in fields)
+
+
 def _is_program(content: Content) -> bool:
+    if _is_fingerprint(content):
+        return False
     name = content.name.lower()
     return name.endswith((".pb", ".meta", *_UNREAD)) or content.head().startswith(_SAVED_MODEL_START)
 
@@ -67,8 +85,6 @@ def _scan_program(content: Content, log: FindingLog) -> bool:
             return True
     if name == _KERAS_METADATA:
         return _scan_keras_metadata(content, log)
-    if name == _FINGERPRINT:
-        return content.nbytes < _MAX_NBYTES and bool(parse_message(content.read(content.nbytes)))
     programs, is_certain = _programs(content.alone(), name)
     n_before = len(log.findings)
     for program in programs:
@@ -131,4 +147,5 @@ def _scan_keras_metadata(content: Content, log: FindingLog) -> bool:
 
 
 TENSORFLOW_CHECKPOINT: Final = ModelForm("TensorFlow checkpoint", _is_checkpoint, _scan_checkpoint)
+TENSORFLOW_FINGERPRINT: Final = ModelForm("TensorFlow fingerprint", _is_fingerprint, lambda _, __: True)
 TENSORFLOW_PROGRAM: Final = ModelForm("TensorFlow program", _is_program, _scan_program)
