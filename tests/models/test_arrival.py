@@ -153,3 +153,65 @@ def test_extra_state_is_compared(tmp_path: Path) -> None:
 
     with pytest.raises(NotLoadedError, match="_extra_state"):
         assert_loaded(linear, tmp_path / "c.safetensors")
+
+
+class Quantized(nn.Module):
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.up = nn.Linear(384, 256, dtype=dtype)
+
+
+@pytest.fixture
+def blocks(tmp_path: Path) -> Path:
+    """Return a checkpoint in blocks of F8, with a bias that is not quantized."""
+    tensors = {
+        "up.weight": torch.randn(256, 384).to(torch.float8_e4m3fn),
+        "up.weight_scale_inv": torch.rand(2, 3),
+        "up.bias": torch.randn(256),
+    }
+    tensorkeep.save_checkpoint(tensors, tmp_path / "fp8")
+    (tmp_path / "fp8" / "config.json").write_text('{"quantization_config": {"quant_method": "fp8"}}')
+    return tmp_path / "fp8"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("numbers", ["bf16", "f32"])
+def test_numbers_of_quantized_tensors_are_there(blocks: Path, dtype: torch.dtype, numbers: str) -> None:
+    model = Quantized(dtype)
+
+    report = load_into(model, blocks, dequantize=numbers, report=True)
+
+    assert_loaded(model, blocks, dequantize=numbers)
+    assert report.coverage == coverage(model, blocks, dequantize=numbers)
+    assert report.coverage is not None
+    assert report.coverage.is_complete
+    assert {each.tensor: each.dtype for each in report.coverage.arrivals} == {
+        "up.bias": "F32",
+        "up.weight": numbers.upper(),
+    }
+    expected = tensorkeep.load(blocks, dequantize=numbers, framework="torch")["up.weight"]
+    assert model.up.weight.equal(expected.to(dtype))
+    with torch.no_grad():
+        model.up.weight[200, 7] += 1
+    with pytest.raises(NotLoadedError) as caught:
+        assert_loaded(model, blocks, dequantize=numbers)
+    assert caught.value.differing == ("up.weight",)
+
+
+def test_numbers_in_a_sharded_load(blocks: Path) -> None:
+    model = Quantized(torch.bfloat16)
+
+    tensorkeep.torch.load_sharded(model, blocks, dequantize="bf16")
+
+    assert_loaded(model, blocks, dequantize="bf16")
+
+
+def test_quantized_tensors_are_not_taken_for_numbers(blocks: Path) -> None:
+    model = Quantized(torch.float32)
+
+    with pytest.raises(StateDictMismatchError, match="weight_scale_inv"):
+        assert_loaded(model, blocks)
+    with tensorkeep.open(blocks) as opened:
+        load_into(model, opened, dequantize="bf16", strip_prefix="")
+        assert_loaded(model, opened, dequantize="bf16", key_map={})
+    assert [each.tensor for each in coverage(model, blocks).unused] == ["up.weight_scale_inv"]

@@ -20,6 +20,7 @@ from tensorkeep.models._match import Match, ShapeMismatch, mismatch_error
 from tensorkeep.models._parameters import ModelState, state_of
 from tensorkeep.models._plan import Plan, Target, make_plan, target_of
 from tensorkeep.models._ties import TieConflict, equal_stored, tie_conflicts, tie_error
+from tensorkeep.quantized import dequantize as numbers_of
 from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView
 from tensorkeep.transport import Openable
 
@@ -81,6 +82,7 @@ def load_into(
     device_map: Mapping[str, Any] | None = None,
     assign: bool = False,
     report: bool = False,
+    dequantize: Any = None,
     trust: Trust | None = None,
     key: KeyLike | Sequence[KeyLike] | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -120,6 +122,8 @@ def load_into(
             is given. If the file is mapped, nothing is read until it is used. Required for a model on device meta,
             whose parameters are replaced by new objects.
         report: Whether the result has a `coverage`, which says where each tensor went.
+        dequantize: Dtype in which to compute the numbers of quantized tensors, such as `"bf16"`, before they are cast
+            to the dtypes of their parameters; other tensors stay as they are. None takes all tensors as they are.
         trust: Whose signatures count: a `Policy`, the path of one or of a public key; see `tensorkeep.open`. If what
             is read is not what was signed, the error leaves a model that must not be used.
         key: The key of an encrypted checkpoint; see `tensorkeep.open`.
@@ -142,7 +146,7 @@ def load_into(
         RefusedError: If renaming gives two tensors one name.
         TensorNotFoundError: If no name has the prefix, or a name in `key_map` is not in the checkpoint.
         SourceMissingError: If there is no such checkpoint, or a shard is missing.
-        FormatError: If a shard index or a header is malformed.
+        FormatError: If a shard index or a header is malformed, or a part of a quantized tensor is missing.
         IntegrityError: If the checkpoint is incomplete or damaged.
         LimitError: If new parameters do not fit on a device, or in the budget of `tensorkeep.staging`; the model is
             unchanged.
@@ -154,7 +158,7 @@ def load_into(
         >>> load_into(model, "model.safetensors", strict=False).n_tensors
         1
     """
-    with opened(target, trust, key) as tensors:
+    with opened(target, trust, key, dequantize) as tensors:
         goal = target_of(dtype, device, device_map, model=model, assign=assign)
         fit = fitted(model, tensors, goal, key_map=key_map, strip_prefix=strip_prefix, add_prefix=add_prefix)
         plan = fit.plan
@@ -229,9 +233,18 @@ def fitted(
 
 @contextmanager
 def opened(
-    target: Loadable, trust: Trust | None = None, key: KeyLike | Sequence[KeyLike] | None = None
+    target: Loadable,
+    trust: Trust | None = None,
+    key: KeyLike | Sequence[KeyLike] | None = None,
+    dequantize: Any = None,
 ) -> Iterator[LazyTensors]:
-    """Open a target that is not open yet, and close it at the end of the block."""
+    """Open a target that is not open yet, and close it at the end of the block; numbers are computed on request."""
+    with _opened(target, trust, key) as tensors:
+        yield tensors if dequantize is None else numbers_of(tensors, dequantize)
+
+
+@contextmanager
+def _opened(target: Loadable, trust: Trust | None, key: KeyLike | Sequence[KeyLike] | None) -> Iterator[LazyTensors]:
     if isinstance(target, LazyTensors | Mapping):
         for name, value in (("trust", trust), ("key", key)):
             if value is not None:

@@ -38,6 +38,7 @@ def load_sharded(
     add_prefix: str | None = None,
     device: Any = None,
     broadcast: bool = False,
+    dequantize: Any = None,
     trust: Trust | None = None,
     key: KeyLike | Sequence[KeyLike] | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -67,6 +68,8 @@ def load_sharded(
             if they are plain tensors.
         broadcast: Whether a part that several ranks have is read by one of them and sent to the others. Worth it if
             storage is slower than the network between ranks. All ranks must pass the same value.
+        dequantize: Dtype in which to compute the numbers of quantized tensors, such as `"bf16"`, before they are cast
+            to the dtypes of their parameters; other tensors stay as they are. None takes all tensors as they are.
         trust: Whose signatures count; see `tensorkeep.open`. Then only what they signed is loaded.
         key: The key of an encrypted checkpoint; see `tensorkeep.open`.
         progress: Called with the bytes that this rank has loaded so far and its total.
@@ -83,7 +86,7 @@ def load_sharded(
         RefusedError: If renaming gives two tensors one name.
         TensorNotFoundError: If no name has the prefix, or a name in `key_map` is not in the checkpoint.
         SourceMissingError: If there is no such checkpoint, or a shard is missing.
-        FormatError: If a shard index or a header is malformed.
+        FormatError: If a shard index or a header is malformed, or a part of a quantized tensor is missing.
         IntegrityError: If the checkpoint is incomplete or damaged.
         TrustError: If it is not proven that this is what was signed, or the policy does not allow the format.
         LimitError: If this rank's parts do not fit on a device, or in the budget of `tensorkeep.staging`.
@@ -91,7 +94,7 @@ def load_sharded(
         TransportError: If the bytes cannot be read, by this rank or, with `broadcast`, by any; or a rank ends
             meanwhile. The model then has what was read so far.
     """
-    with opened(target, trust=trust, key=key) as tensors:
+    with opened(target, trust, key, dequantize) as tensors:
         named = renamed_tensors(tensors, key_map, strip_prefix, add_prefix)
         storages = list(_storages_of(model))
         match = _matched(storages, named, noted_names(tensors, key_map, strip_prefix, add_prefix))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import nn
 
@@ -19,6 +20,7 @@ def coverage(
     key_map: Renaming | None = None,
     strip_prefix: str | None = None,
     add_prefix: str | None = None,
+    dequantize: Any = None,
     key: KeyLike | Sequence[KeyLike] | None = None,
 ) -> Coverage:
     """Say which bytes of a checkpoint go into which parameters of a model, and which into nothing. Nothing is loaded.
@@ -33,6 +35,7 @@ def coverage(
         key_map: Renames tensors of the checkpoint, as `load_into` does.
         strip_prefix: Text to remove from the start of names.
         add_prefix: Text to put before names.
+        dequantize: Dtype of the numbers of quantized tensors, as `load_into` takes it.
         key: The key of an encrypted checkpoint; see `tensorkeep.open`.
 
     Returns:
@@ -44,13 +47,13 @@ def coverage(
         RefusedError: If renaming gives two tensors one name.
         TensorNotFoundError: If no name has the prefix, or a name in `key_map` is not in the checkpoint.
         SourceMissingError: If there is no such checkpoint, or a shard is missing.
-        FormatError: If a shard index or a header is malformed.
+        FormatError: If a shard index or a header is malformed, or a part of a quantized tensor is missing.
         IntegrityError: If the checkpoint is incomplete or damaged.
         EncryptedError: If it is encrypted, and the key is missing or another one.
         TypeError: If `target` is a dict of anything but lazy tensors.
         TransportError: If the headers cannot be read.
     """
-    with opened(target, key=key) as tensors:
+    with opened(target, key=key, dequantize=dequantize) as tensors:
         goal = Target(None, None, None, assign=_is_on_meta(model))
         return fitted(
             model, tensors, goal, key_map=key_map, strip_prefix=strip_prefix, add_prefix=add_prefix
