@@ -24,6 +24,7 @@ EXPLAINED = {
     "kinds/base/_place.py",  # what a new format is given
     "integrations/accelerate/_load.py",  # methods of the public Accelerator
     "integrations/accelerate/_save.py",
+    "integrations/orbax/templates.py",  # users know it as `utils`
     "integrations/accelerate/_loaders.py",  # replaces a function of accelerate
 }
 """Files whose definitions nobody imports, but some people implement or call."""

@@ -13,14 +13,26 @@ import jax
 import msgspec
 import numpy as np
 
+from tensorkeep.arrays.jax.dtypes import is_lacking
 from tensorkeep.dtypes import BY_NAME
-from tensorkeep.errors import FormatError, SourceMissingError, UnsupportedError
+from tensorkeep.errors import FormatError, SourceMissingError, StateDictMismatchError, UnsupportedError
+from tensorkeep.integrations.orbax._older_items import as_programs_saved, older_tree
 from tensorkeep.integrations.orbax.args import Composite
 from tensorkeep.jax import capture, restore
 from tensorkeep.kinds import Opened
+from tensorkeep.kinds.orbax import OrbaxCheckpoint
 from tensorkeep.tensors import LazyTensor
 
 T = TypeVar("T")
+
+_KINDS: Final = ("Standard", "PyTree", "Json", "Array", "JaxRandomKey", "NumpyRandomKey")
+_SAVES: Final = [f"{kind}Save" for kind in _KINDS]
+_RESTORES: Final = [f"{kind}Restore" for kind in _KINDS]
+
+_DEFAULT: Final = "default"
+"""What orbax calls an item without a name."""
+
+_NAMELESS: Final = "one without a name"
 
 _ITEMS: Final = "orbax.items"
 """Key of metadata with the names of the items of a checkpoint, as JSON; one without it is one item."""
@@ -43,6 +55,8 @@ def items_of(args: Any) -> Mapping[str, Any] | None:
 
 def names_in(opened: Opened) -> list[str] | None:
     """Return the names of the items of a checkpoint, or None if there is one without a name."""
+    if isinstance(opened, OrbaxCheckpoint):
+        return opened.item_names
     names = metadata_in(opened, _ITEMS, list[str])
     if names is not None and not (isinstance(opened.tree, dict) and opened.tree.keys() >= set(names)):
         raise FormatError("the metadata names items that the checkpoint does not have", path=opened.path)
@@ -62,20 +76,39 @@ def restore_items(opened: Opened, args: Any) -> Any:
     """Restore what arguments ask for; several items as a `Composite`."""
     names, asked = names_in(opened), items_of(args)
     if names is None:
-        if asked is not None:
-            raise _missing_item(list(asked), ["one without a name"], opened.path)
-        return restore_item(opened.tree, args)
+        if asked is None:
+            return _restored_item(opened.tree, args, opened.path)
+        if asked.keys() != {_DEFAULT}:
+            raise _missing_item(list(asked), [_NAMELESS], opened.path)
+        return Composite(**{_DEFAULT: _restored_item(opened.tree, asked[_DEFAULT], opened.path)})
     chosen = dict.fromkeys(names) if args is None else asked
     if chosen is None or not chosen.keys() <= set(names):
-        raise _missing_item(list(chosen or ["one without a name"]), names, opened.path)
-    return Composite(**{name: restore_item(opened.tree[name], item) for name, item in chosen.items()})
+        raise _missing_item(list(chosen or [_NAMELESS]), names, opened.path)
+    return Composite(**{
+        name: _restored_item(_tree_of(opened, name), item, opened.path) for name, item in chosen.items()
+    })
 
 
-def restore_item(tree: Any, args: Any) -> Any:
-    """Restore one item from what was saved."""
+def _tree_of(opened: Opened, name: str) -> Any:
+    return older_tree(opened, name) if isinstance(opened, OrbaxCheckpoint) else opened.tree[name]
+
+
+def _restored_item(tree: Any, args: Any, path: str) -> Any:
+    """Restore one item from what was saved; what does not fit is said in terms of the caller's arguments."""
+    try:
+        return as_programs_saved(_restored_as_asked(tree, args))
+    except StateDictMismatchError as error:
+        hint = f"Nothing was changed; {_kind_of(args)}() without a template restores it as it was saved"
+        raise error.with_fields(path=path, hint=hint) from None
+
+
+def _restored_as_asked(tree: Any, args: Any) -> Any:
     kind = _kind_of(args)
-    if args is None or kind == "JsonRestore":
+    if args is None or kind in {"JsonRestore", "NumpyRandomKeyRestore"}:
         return _restored(tree, None, None, strict=True)
+    if kind in {"ArrayRestore", "JaxRandomKeyRestore"}:
+        shardings = _shardings_of(args.restore_args)
+        return _as_asked(_restored(tree, getattr(args, "item", None), shardings, strict=True), args.restore_args)
     if kind == "StandardRestore":
         if getattr(args, "support_layout", False):
             raise UnsupportedError("layouts of arrays on devices are not restored", expected="support_layout=False")
@@ -88,16 +121,16 @@ def restore_item(tree: Any, args: Any) -> Any:
         is_partial = args.partial_restore or getattr(args, "transforms", None) is not None
         restored = _restored(tree, args.item, _shardings_of(args.restore_args), strict=not is_partial)
         return _as_asked(restored, args.restore_args)
-    raise _unknown(args, "StandardRestore, PyTreeRestore, JsonRestore or a Composite of these")
+    raise _unknown(args, f"{', '.join(_RESTORES)} or a Composite of these")
 
 
 def _captured(args: Any) -> Any:
     """Return what an argument saves, as plain nested data."""
     kind = _kind_of(args)
-    if kind == "JsonSave":
+    if kind in {"JsonSave", "NumpyRandomKeySave"}:
         return args.item
-    if kind not in {"StandardSave", "PyTreeSave"}:
-        raise _unknown(args, "StandardSave, PyTreeSave, JsonSave or a Composite of these")
+    if kind not in _SAVES:
+        raise _unknown(args, f"{', '.join(_SAVES)} or a Composite of these")
     if getattr(args, "custom_metadata", None) is not None:
         raise UnsupportedError(
             "metadata belongs to a step, not to an item", hint="Pass custom_metadata= to save, beside args="
@@ -116,7 +149,7 @@ def _restored(tree: Any, like: Any, shardings: Any, *, strict: bool) -> Any:
 
 def _as_saved(leaf: Any) -> Any:
     """Return a template for a leaf: NumPy's arrays stay NumPy's, as they may have dtypes that JAX lacks."""
-    if not _is_lazy(leaf) or leaf.library != "numpy":
+    if not _is_lazy(leaf) or (leaf.library != "numpy" and not is_lacking(leaf.dtype)):
         return leaf
     return np.broadcast_to(np.empty((), jax.numpy.dtype(BY_NAME[leaf.dtype].numpy)), leaf.shape)
 
@@ -170,7 +203,11 @@ def _kind_of(args: Any) -> str:
 
 def _missing_item(asked: list[str], found: list[str], path: str) -> SourceMissingError:
     return SourceMissingError(
-        "the checkpoint has other items", path=path, expected=", ".join(asked), found=", ".join(found)
+        "the checkpoint has other items",
+        path=path,
+        expected=", ".join(asked),
+        found=", ".join(found),
+        hint=f"Name them: args.Composite({found[0]}=...)" if asked == [_NAMELESS] else None,
     )
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import jax
 
-from tensorkeep.checkpoint import open_checkpoint
 from tensorkeep.errors import RefusedError, SourceMissingError, UnsupportedError
 from tensorkeep.integrations.orbax._background import OneSave
 from tensorkeep.integrations.orbax._handlers import check_handlers
-from tensorkeep.integrations.orbax._items import items_of, restore_item, restore_items, state_to_save
+from tensorkeep.integrations.orbax._items import restore_items, state_to_save
 from tensorkeep.integrations.orbax._legacy import restore_args_of, save_args_of
 from tensorkeep.integrations.orbax._metadata import (
     OF_RUN,
@@ -26,11 +26,11 @@ from tensorkeep.integrations.orbax._metadata import (
     custom_in,
     described,
 )
-from tensorkeep.integrations.orbax._older_steps import older_path, older_steps
+from tensorkeep.integrations.orbax._older_steps import OlderSteps
 from tensorkeep.integrations.orbax._options import BEST, CheckpointManagerOptions, options_of
 from tensorkeep.integrations.orbax._step_store import Contents, StepStore
-from tensorkeep.integrations.orbax.args import Composite
 from tensorkeep.jax import capture
+from tensorkeep.kinds import Opened
 from tensorkeep.transport import is_remote
 
 
@@ -86,6 +86,7 @@ class CheckpointManager(OneSave):
         self._of_run = None if metadata is None else dict(metadata)
         self._metadata = as_metadata(OF_RUN, metadata)
         self._store = StepStore(os.fspath(directory), prune=True, **self._options.rules())
+        self._older = OlderSteps(self._store.root, engine)
         super().__init__()
         self._begun: int | None = None
 
@@ -113,7 +114,7 @@ class CheckpointManager(OneSave):
             save_kwargs: With `items`: `{"save_args": ...}`, or such a dict for each name.
             metrics: Metric name to number.
             force: Whether to save it whatever the options say.
-            args: `StandardSave`, `PyTreeSave`, `JsonSave`, or a `Composite` of these.
+            args: `StandardSave` or another one of `args`, or a `Composite` of several.
             custom_metadata: Plain data about the step; see the method `metadata`.
 
         Returns:
@@ -179,8 +180,8 @@ class CheckpointManager(OneSave):
             items: A template, or templates by name if the manager was given checkpointers by name.
             restore_kwargs: With `items` or alone: `{"restore_args": ...}`, or such a dict for each name.
             directory: The directory of another manager, whose step is restored.
-            args: `StandardRestore`, `PyTreeRestore`, `JsonRestore`, or a `Composite` of these with the items wanted.
-                None restores everything as it was saved.
+            args: `StandardRestore` or another one of `args`, or a `Composite` of several, with the items wanted. None
+                restores everything as it was saved.
 
         Returns:
             What was saved; several items as a `Composite`.
@@ -200,9 +201,7 @@ class CheckpointManager(OneSave):
         step = self._store.decide(
             "restore", step, lambda: self._latest() if step is None else step, before=self.wait_until_finished
         )
-        if self._is_older(step):
-            return self._restored_older(step, args)
-        with open_checkpoint(self._store.path_of(step), framework="jax") as opened:
+        with self._opened(step) as opened:
             return restore_items(opened, args)
 
     def _latest(self) -> int:
@@ -213,19 +212,11 @@ class CheckpointManager(OneSave):
 
     def _is_older(self, step: int) -> bool:
         """Say whether orbax saved a step."""
-        return step not in self._store and step in older_steps(self._store.root)
+        return step not in self._store and step in self._older.numbers()
 
-    def _restored_older(self, step: int, args: Any) -> Any:
-        """Restore a step that orbax saved."""
-        items = items_of(args)
-        restored: dict[str | None, Any] = {}
-        for name, item in ({None: args} if items is None else items).items():
-            path = older_path(self._store.root, step, name)
-            with open_checkpoint(path, framework="jax", engine=self._engine) as opened:
-                restored[name] = restore_item(opened.tree, item)
-        return (
-            restored[None] if items is None else Composite(**{str(name): value for name, value in restored.items()})
-        )
+    def _opened(self, step: int) -> AbstractContextManager[Opened]:
+        """Open a step of this store or of orbax."""
+        return self._older.open(step) if self._is_older(step) else self._store.open(step, framework="jax")
 
     def should_save(self, step: int) -> bool:
         """Return whether the options ask for a step; never for one before the latest.
@@ -246,7 +237,7 @@ class CheckpointManager(OneSave):
         """
         # Asked before the store is read: a save that ends meanwhile is in neither otherwise.
         begun = {self._begun} if self._begun is not None and self.is_saving_in_progress() else set()
-        return sorted({*begun, *self._store.steps(), *older_steps(self._store.root)})
+        return sorted({*begun, *self._store.steps(), *self._older.numbers()})
 
     def latest_step(self) -> int | None:
         """Return the highest step, or None before the first."""
@@ -255,7 +246,14 @@ class CheckpointManager(OneSave):
     def best_step(self) -> int | None:
         """Return the best step by `best_fn`, or the latest without it; None before the first."""
         self.wait_until_finished()
-        return self.latest_step() if self._options.best_fn is None else self._store.best()
+        best_fn, mode = self._options.best_fn, self._options.best_mode
+        if best_fn is None:
+            return self.latest_step()
+        best, older = self._store.best(), self._older.best(best_fn, mode)
+        if best is None or older is None:
+            return best if older is None else older[1]
+        value = self._store.metrics_of(best)[BEST]
+        return older[1] if (older[0] > value if mode == "max" else older[0] < value) else best
 
     def metrics(self, step: int) -> dict[str, float] | None:
         """Return the metrics of a step; None if it has none.
@@ -266,7 +264,7 @@ class CheckpointManager(OneSave):
         Raises:
             SourceMissingError: If there is no such step.
         """
-        found = self._store.metrics_of(step)
+        found = self._older.metrics(step) if self._is_older(step) else self._store.metrics_of(step)
         found.pop(BEST, None)
         return found or None
 
@@ -279,7 +277,7 @@ class CheckpointManager(OneSave):
         Raises:
             SourceMissingError: If there is no such step.
         """
-        with self._store.open(step, framework="jax") as opened:
+        with self._opened(step) as opened:
             return described(opened)
 
     def metadata(self, step: int | None = None) -> RootMetadata | StepMetadata:
@@ -298,10 +296,10 @@ class CheckpointManager(OneSave):
                 return RootMetadata(self._of_run)
             latest = self._store.latest()
             if latest is None:
-                return RootMetadata({})
+                return RootMetadata(self._older.of_run())
             with self._store.open(latest) as opened:
-                return RootMetadata(custom_in(opened, OF_RUN))
-        with self._store.open(step, framework="jax") as opened:
+                return RootMetadata(custom_in(opened, OF_RUN) or self._older.of_run())
+        with self._opened(step) as opened:
             return StepMetadata(described(opened), self.metrics(step) or {}, custom_in(opened, OF_STEP))
 
     def delete(self, step: int) -> None:

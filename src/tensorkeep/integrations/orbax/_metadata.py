@@ -12,8 +12,10 @@ import msgspec
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import StateError
 from tensorkeep.integrations.orbax._items import metadata_in, names_in
+from tensorkeep.integrations.orbax._older_steps import of_step
 from tensorkeep.integrations.orbax.args import Composite
 from tensorkeep.kinds import Opened
+from tensorkeep.kinds.orbax import OrbaxCheckpoint
 from tensorkeep.tensors import LazyTensor
 
 OF_STEP: Final = "orbax.custom_metadata"
@@ -59,13 +61,16 @@ def as_metadata(key: str, custom: Mapping[str, Any] | None) -> dict[str, str]:
 
 def custom_in(opened: Opened, key: str) -> dict[str, Any]:
     """Return what a caller said; nothing if it is not there."""
+    if isinstance(opened, OrbaxCheckpoint):
+        return of_step(opened)
     return metadata_in(opened, key, dict[str, Any]) or {}
 
 
 def described(opened: Opened) -> Any:
     """Return what a checkpoint holds, as a tree of `jax.ShapeDtypeStruct`; several items as a `Composite`."""
     tree = jax.tree.map(_described, opened.tree, is_leaf=lambda leaf: isinstance(leaf, LazyTensor))
-    return tree if names_in(opened) is None else Composite(**tree)
+    names = names_in(opened)
+    return tree if names is None else Composite(**{name: tree[name] for name in names})
 
 
 def _described(leaf: Any) -> Any:

@@ -2,36 +2,110 @@
 
 from __future__ import annotations
 
-import os
 import re
-from typing import Final
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import reduce
+from typing import Any, Final, Literal
 
-from tensorkeep.errors import as_transport_error
+import msgspec
+
+from tensorkeep.checkpoint import open_checkpoint
+from tensorkeep.errors import FormatError, SourceMissingError
+from tensorkeep.kinds import Opened
+from tensorkeep.limits import MAX_HEADER_NBYTES
+from tensorkeep.transport import ByteRange, exists, is_remote, join, list_names, open_source
 
 _MARK: Final = "_CHECKPOINT_METADATA"
 """The file that orbax writes into the directory of a step when it is complete."""
 
-_DEFAULT: Final = "default"
+_METRICS: Final = ("metrics", "metrics")
+_OF_RUN: Final = ("metadata", "_ROOT_METADATA")
 
 _step_named: Final = re.compile(r"(?:.*_)?(\d{1,19})", re.ASCII).fullmatch
 """The directory of a step: its number, perhaps with zeros before it (`step_format_fixed_length`) or a prefix
 (`step_prefix`)."""
 
 
-def older_steps(root: str) -> list[int]:
-    """Return the numbers of complete steps of orbax in a local directory."""
-    return sorted(_directories(root))
+class OlderSteps:
+    """Complete steps of orbax in a directory, here or at a URL; `engine` may read their arrays."""
+
+    def __init__(self, root: str, engine: Literal["tensorstore"] | None) -> None:
+        self._root, self._engine = root, engine
+        self._complete: set[str] = set()
+
+    def numbers(self) -> list[int]:
+        """Return their numbers, ascending."""
+        return sorted(self._directories())
+
+    def open(self, step: int) -> AbstractContextManager[Opened]:
+        """Open a step."""
+        return open_checkpoint(self._path(step), framework="jax", engine=self._engine)
+
+    def metrics(self, step: int) -> dict[str, float]:
+        """Return the metrics of a step that are numbers."""
+        found = _json(self._path(step), *_METRICS)
+        return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
+
+    def best(self, best_fn: Callable[[Any], float], mode: Literal["max", "min"]) -> tuple[float, int] | None:
+        """Return the best value of all steps that have metrics, and the latest step that has it."""
+        values = [(best_fn(metrics), step) for step in self.numbers() if (metrics := self.metrics(step))]
+        sign = 1 if mode == "max" else -1
+        return max(values, key=lambda found: (sign * found[0], found[1]), default=None)
+
+    def of_run(self) -> dict[str, Any]:
+        """Return what the caller said about the run."""
+        custom = _json(self._root, *_OF_RUN).get("custom_metadata")
+        return custom if isinstance(custom, dict) else {}
+
+    def _path(self, step: int) -> str:
+        return join(self._root, self._directories()[step])
+
+    def _directories(self) -> dict[int, str]:
+        """Return the directory of each step by its number; of two, the one without a prefix counts."""
+        try:
+            names = list_names(self._root) or []
+        except SourceMissingError:
+            names = []
+        longest_first = sorted(names, key=len, reverse=True)
+        numbered = [(int(found[1]), name) for name in longest_first if (found := _step_named(name))]
+        return {number: name for number, name in numbered if self._is_complete(name)}
+
+    def _is_complete(self, name: str) -> bool:
+        """Say whether a step is complete, which it stays: at a URL, each look is a request."""
+        if is_remote(self._root) and name in self._complete:
+            return True
+        is_complete = exists(join(join(self._root, name), _MARK))
+        if is_complete:
+            self._complete.add(name)
+        return is_complete
 
 
-def older_path(root: str, step: int, item: str | None) -> str:
-    """Return the directory of an item of such a step."""
-    return os.path.join(root, _directories(root)[step], item or _DEFAULT)
+def about(opened: Opened) -> dict[str, Any]:
+    """Return what a checkpoint of orbax says of itself."""
+    text = (opened.metadata or {}).get("orbax")
+    found = {} if text is None else msgspec.json.decode(text)
+    return found if isinstance(found, dict) else {}
 
 
-def _directories(root: str) -> dict[int, str]:
-    """Return the number of each step to the name of its directory; of two names, the one without a prefix counts."""
-    with as_transport_error("could not read the directory", root):
-        names = os.listdir(root) if os.path.isdir(root) else []
-    longest_first = sorted(names, key=len, reverse=True)
-    numbered = [(int(found[1]), name) for name in longest_first if (found := _step_named(name))]
-    return {number: name for number, name in numbered if os.path.exists(os.path.join(root, name, _MARK))}
+def of_step(opened: Opened) -> dict[str, Any]:
+    """Return what the caller said about a step."""
+    custom = about(opened).get("custom_metadata")
+    return custom if isinstance(custom, dict) else {}
+
+
+def _json(directory: str, *names: str) -> dict[str, Any]:
+    """Return what a small file of JSON says; nothing if it is not there."""
+    path = reduce(join, names, directory)
+    try:
+        source = open_source(path)
+    except SourceMissingError:
+        return {}
+    try:
+        text = bytes(source.read(ByteRange(0, min(source.nbytes, MAX_HEADER_NBYTES))))
+    finally:
+        source.close()
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise FormatError("the file is not JSON", path=path, found=str(error)) from None

@@ -9,9 +9,15 @@ import jax
 import msgspec
 
 __all__ = [
+    "ArrayRestore",
+    "ArraySave",
     "Composite",
+    "JaxRandomKeyRestore",
+    "JaxRandomKeySave",
     "JsonRestore",
     "JsonSave",
+    "NumpyRandomKeyRestore",
+    "NumpyRandomKeySave",
     "PyTreeRestore",
     "PyTreeSave",
     "StandardRestore",
@@ -103,6 +109,66 @@ class JsonRestore(msgspec.Struct, frozen=True):
     """
 
     item: Any = None
+
+
+class ArraySave(msgspec.Struct, frozen=True):
+    """One array to save.
+
+    Attributes:
+        item: The array.
+        save_args: `SaveArgs`, which concern orbax's files; one with a dtype is refused.
+    """
+
+    item: Any
+    save_args: Any = None
+
+
+class ArrayRestore(msgspec.Struct, frozen=True):
+    """One array to restore.
+
+    Attributes:
+        item: An array or a `jax.ShapeDtypeStruct`; None restores it as it was saved.
+        restore_args: `ArrayRestoreArgs` or `RestoreArgs`.
+    """
+
+    item: Any = None
+    restore_args: Any = None
+
+
+class JaxRandomKeySave(msgspec.Struct, frozen=True):
+    """A random key of JAX to save, of `jax.random.key` or `jax.random.PRNGKey`.
+
+    Attributes:
+        item: The key.
+        save_args: See `ArraySave`.
+    """
+
+    item: Any
+    save_args: Any = None
+
+
+class JaxRandomKeyRestore(msgspec.Struct, frozen=True):
+    """A random key of JAX to restore.
+
+    Attributes:
+        restore_args: See `ArrayRestore`.
+    """
+
+    restore_args: Any = None
+
+
+class NumpyRandomKeySave(msgspec.Struct, frozen=True):
+    """The state of NumPy's random numbers to save.
+
+    Attributes:
+        item: What `numpy.random.get_state` returns.
+    """
+
+    item: Any
+
+
+class NumpyRandomKeyRestore(msgspec.Struct, frozen=True):
+    """The state of NumPy's random numbers to restore, for `numpy.random.set_state`."""
 
 
 class Composite(Mapping[str, Any]):

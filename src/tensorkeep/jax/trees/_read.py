@@ -10,6 +10,7 @@ import numpy as np
 
 from tensorkeep.arrays import convert_to, plain_library
 from tensorkeep.arrays.jax.devices import jax_device
+from tensorkeep.arrays.jax.dtypes import is_lacking
 from tensorkeep.arrays.jax.memory import ARRAY_CLASS
 from tensorkeep.arrays.jax.weak import made_weak
 from tensorkeep.checkpoint import materialize
@@ -66,8 +67,9 @@ def _lazy(leaf: Leaf) -> Any:
     """Return what was saved, to be read in the library that the template's leaf is of."""
     if not isinstance(leaf.saved, LazyTensor):
         return in_own_libraries(leaf.saved)
+    is_number = not is_array(leaf.template)
     of_numpy = isinstance(leaf.template, np.ndarray) or (
-        not is_array(leaf.template) and leaf.saved.library == "numpy"
+        is_number and (leaf.saved.library == "numpy" or is_lacking(leaf.saved.dtype))
     )
     return leaf.saved.with_framework("numpy") if of_numpy else leaf.saved
 

@@ -67,6 +67,13 @@ class OrbaxCheckpoint(Opened):
         return self._state_files
 
     @property
+    def item_names(self) -> list[str] | None:
+        """The names of the items that were saved together; None if there is one without a name."""
+        if any(not item.path for item in self._items):
+            return None
+        return list(dict.fromkeys(item.path[0] for item in self._items))
+
+    @property
     def format_name(self) -> str:
         """The kind of these files, for people."""
         return "an orbax checkpoint"

@@ -293,7 +293,7 @@ def refused(directory: str) -> list[str]:
     state = {"w": jax.numpy.ones(3)}
     manager.save(1, args=ours.args.StandardSave(state))
     attempt(lambda: manager.save(1, args=ours.args.StandardSave(state), force=True))
-    attempt(lambda: manager.save(2, args=ocp.args.ArraySave(state["w"])))
+    attempt(lambda: manager.save(2, args=ocp.args.ProtoSave(state["w"])))
     attempt(lambda: manager.restore(1, args=ours.args.Composite(state=ours.args.StandardRestore())))
     attempt(lambda: manager.restore(1, args=ours.args.StandardRestore({"w": jax.ShapeDtypeStruct((4,), "float32")})))
     attempt(lambda: manager.restore(7))
@@ -303,7 +303,7 @@ def refused(directory: str) -> list[str]:
         attempt(lambda name=name: ours.CheckpointManagerOptions(**{name: "some"}))
     some = ocp.options.MultiprocessingOptions(active_processes={0})
     attempt(lambda: ours.CheckpointManagerOptions(multiprocessing_options=some))
-    attempt(lambda: ours.CheckpointManager(directory, item_handlers=ocp.ArrayCheckpointHandler()))
+    attempt(lambda: ours.CheckpointManager(directory, item_handlers=ocp.ProtoCheckpointHandler("x")))
     attempt(lambda: ours.CheckpointManager(directory, logger=print))
     attempt(lambda: ours.CheckpointManager(directory, metadata={"run": state}))
     attempt(lambda: manager.save(4))
