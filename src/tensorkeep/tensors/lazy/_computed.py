@@ -22,7 +22,15 @@ from tensorkeep.errors import DtypeError, RefusedError
 from tensorkeep.parallel import read_ahead
 from tensorkeep.tensors.indexing import Selection, parse_index
 from tensorkeep.tensors.lazy._lazy import LazyTensor
-from tensorkeep.tensors.readers import RUN_LENGTH, Planned, Reader, UnstoredReader, joined_plan, take_block
+from tensorkeep.tensors.readers import (
+    RUN_LENGTH,
+    Planned,
+    Reader,
+    UnstoredReader,
+    joined_plan,
+    keep_freed_memory,
+    take_block,
+)
 
 Array = npt.NDArray[Any]
 
@@ -115,6 +123,7 @@ class ComputedReader(UnstoredReader, frozen=True, eq=False):
         return StreamedTensor(self.dtype, entry.shape, entry.nbytes, lambda: self._buffers(name, entry))
 
     def _buffers(self, name: str, entry: TensorEntry) -> Iterator[Buffer]:
+        keep_freed_memory()
         reader = self.with_framework("numpy")
         n_elements, length = prod(entry.shape), reader.run_length(entry)
 

@@ -10,6 +10,7 @@
 - `_cast`: numbers converted to another floating-point dtype.
 - `_random_bits`: random bits for each element, by its position. Pure.
 - `_stochastic`: numbers rounded at random to a narrower dtype.
+- `_kept_memory`: memory that each run of a streamed tensor uses again.
 - `_read_plan`: what a read would cost.
 - `_joined_plan`: the plans of reads from several sources as one. Pure.
 """
@@ -31,6 +32,7 @@ from tensorkeep.tensors.readers._chunked import ChunkedReader
 from tensorkeep.tensors.readers._contiguous import TensorReader, neighbors
 from tensorkeep.tensors.readers._engines import ENGINES, EngineReader
 from tensorkeep.tensors.readers._joined_plan import joined_plan
+from tensorkeep.tensors.readers._kept_memory import keep_freed_memory
 from tensorkeep.tensors.readers._random_bits import key_of
 from tensorkeep.tensors.readers._read_plan import ReadPlan, plan_reads
 from tensorkeep.tensors.readers._stochastic import StochasticReader
@@ -56,6 +58,7 @@ __all__ = [
     "cast_target",
     "gathers",
     "joined_plan",
+    "keep_freed_memory",
     "key_of",
     "neighbors",
     "plan_reads",

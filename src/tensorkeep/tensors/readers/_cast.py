@@ -19,6 +19,7 @@ from tensorkeep.errors import DtypeError
 from tensorkeep.tensors.indexing import Selection
 from tensorkeep.tensors.readers._base import Planned, Reader
 from tensorkeep.tensors.readers._contiguous import TensorReader, neighbors
+from tensorkeep.tensors.readers._kept_memory import keep_freed_memory
 from tensorkeep.tensors.to_device import Staged
 
 _TARGETS = ("F8_E5M2", "F8_E4M3", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F16", "BF16", "F32", "F64")
@@ -116,6 +117,7 @@ class CastReader(msgspec.Struct, frozen=True):
         return StreamedTensor(self.cast_to, entry.shape, nbytes, lambda: self._buffers(name, entry))
 
     def _buffers(self, name: str, entry: TensorEntry) -> Iterator[Buffer]:
+        keep_freed_memory()
         reader = self.with_framework("numpy")
         length = reader.run_length(entry)
         for start in range(0, entry.n_elements, length):

@@ -187,8 +187,13 @@ class TensorReader:
     def read_run(self, name: str, entry: TensorEntry, start: int, stop: int) -> Any:
         """Read a run of elements into memory, even if the file is mapped."""
         dtype = known_dtype(name, entry)
-        flat = TensorEntry(entry.dtype, (entry.n_elements,), entry.data_offsets)
-        elements = self._read(flat, dtype, parse_index(slice(start, stop), flat.shape))
+        if dtype.is_packed:
+            flat = TensorEntry(entry.dtype, (entry.n_elements,), entry.data_offsets)
+            elements = self._read(flat, dtype, parse_index(slice(start, stop), flat.shape))
+        else:
+            elements = np.empty(stop - start, _stored(dtype))
+            first = self.data_start + entry.data_offsets[0] + start * dtype.itemsize
+            self.source.read_into([(first, elements.view(np.uint8).data)] if len(elements) else [])
         return self.adapter.from_elements(elements.astype(dtype.bits_name, copy=False), dtype)
 
     def run_length(self, entry: TensorEntry) -> int:  # noqa: ARG002 - the protocol's
