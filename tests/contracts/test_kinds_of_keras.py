@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 import tensorkeep
 from tests.contracts.kind import Arrays, KindContract, flip
+from tests.support.formats.keras_files import weights_by_keras, written_by_keras
 
 
 def write_weights(target: Any, arrays: Arrays) -> None:
@@ -56,3 +58,22 @@ class TestSetsOfHdf5(KindContract):
         index = directory / "tf_model.h5.index.json"
         index.write_text(json.dumps({"metadata": {}, "weight_map": files}))
         return index
+
+
+class TestShardsByKeras(KindContract):
+    one = "layers/two/vars/1"
+    two = "layers/one/vars/0"
+    some = "layers/one/*"
+    has_checksums = False
+
+    @property
+    def arrays(self) -> Arrays:  # type: ignore[override]
+        """The weights, as Keras says they are."""
+        return weights_by_keras("plain.weights.json")
+
+    def save(self, arrays: Arrays, directory: Path) -> Path:
+        for file in written_by_keras().glob("plain*"):
+            if file.suffix != ".npz":
+                shutil.copy(file, directory)
+        assert len(list(directory.iterdir())) > 2
+        return directory / "plain.weights.json"

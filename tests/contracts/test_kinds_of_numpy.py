@@ -39,3 +39,20 @@ class TestBigEndianNpz(NpzContract):
         swapped = {name: array.astype(array.dtype.newbyteorder(">")) for name, array in arrays.items()}
         np.savez(directory / "model.npz", allow_pickle=False, **swapped)
         return directory / "model.npz"
+
+
+class TestNpy(KindContract):
+    arrays = {"tensor": np.arange(24, dtype=np.float32).reshape(6, 4)}  # noqa: RUF012 - as in the contract
+    one = two = "tensor"
+    some = "t*"
+    has_checksums = False
+
+    def save(self, arrays: Arrays, directory: Path) -> Path:
+        np.save(directory / "model.npy", arrays["tensor"])
+        return directory / "model.npy"
+
+
+class TestNpyInFortransOrder(TestNpy):
+    def save(self, arrays: Arrays, directory: Path) -> Path:
+        np.save(directory / "model.npy", np.asfortranarray(arrays["tensor"]))
+        return directory / "model.npy"

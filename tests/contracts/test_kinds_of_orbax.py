@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -12,24 +13,29 @@ from tests.contracts.kind import ARRAYS, Arrays, KindContract, flip
 from tests.support.formats.orbax_files import save_arrays
 
 
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="class")
+def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint that is written once: orbax takes seconds to begin."""
     directory = tmp_path_factory.mktemp("orbax") / "step"
-    save_arrays(ARRAYS, directory)
+    save_arrays(ARRAYS, directory, request.cls.form)
     return directory
 
 
-class TestOrbaxCheckpoints(KindContract):
+class _Written(KindContract):
     is_pickled = True
+    form: ClassVar[str]
 
     def save(self, arrays: Arrays, directory: Path) -> Path:
-        save_arrays(arrays, directory / "step")
+        save_arrays(arrays, directory / "step", self.form)
         return directory / "step"
 
     @pytest.fixture
     def path(self, saved: Path, tmp_path: Path) -> Path:
         return Path(shutil.copytree(saved, tmp_path / "saved" / "step"))
+
+
+class TestOrbaxCheckpoints(_Written):
+    form = "ocdbt-zarr2"
 
     def test_a_changed_byte_is_found(self, path: Path) -> None:
         """The arrays are within a node of the database, which is checked as a whole."""
@@ -42,6 +48,20 @@ class TestOrbaxCheckpoints(KindContract):
 
         assert [(finding.kind, finding.shard) for finding in after.findings] == [("header", f"d/{tree.name}")]
         assert after.is_damaged
+
+
+class TestOrbaxCheckpointsOfZarr3(TestOrbaxCheckpoints):
+    form = "ocdbt-zarr3"
+
+
+class TestOrbaxFiles(_Written):
+    form = "files-zarr2"
+    has_checksums = False
+    is_fetched = False
+
+
+class TestOrbaxFilesOfZarr3(TestOrbaxFiles):
+    form = "files-zarr3"
 
 
 class TestOrbaxCheckpointsByTensorstore(TestOrbaxCheckpoints):

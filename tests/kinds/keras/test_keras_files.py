@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ import pytest
 
 import tensorkeep
 from tensorkeep.errors import FormatError, IntegrityError, SourceMissingError, TensorkeepError, UnsafeError
-from tests.support import SUPPORT
+from tests.support.formats.keras_files import weights_by_keras, written_by_keras
 from tests.support.remote.fault_server import FaultServer
 
 MODELS = [
@@ -25,17 +23,10 @@ MODELS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def folder() -> Path:
     """A folder with models that Keras wrote, and what it says their weights are."""
-    folder = tmp_path_factory.mktemp("keras")
-    subprocess.run([sys.executable, SUPPORT / "formats" / "keras_models.py", folder], check=True, capture_output=True)
-    return folder
-
-
-def wanted(folder: Path, name: str) -> dict[str, Any]:
-    with np.load(folder / f"{name}.npz") as weights:
-        return dict(weights)
+    return written_by_keras()
 
 
 def plain(array: Any) -> Any:
@@ -45,7 +36,7 @@ def plain(array: Any) -> Any:
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("backend", ["mmap", "pread"])
 def test_every_weight_has_the_name_of_its_layer(name: str, backend: Any, folder: Path) -> None:
-    weights = wanted(folder, name)
+    weights = weights_by_keras(name)
 
     with tensorkeep.open(folder / name, backend=backend) as opened:
         assert sorted(opened) == sorted(weights)
@@ -84,7 +75,7 @@ def test_weights_in_an_archive_are_mapped(folder: Path) -> None:
 
 
 def test_an_archive_is_read_from_bytes_and_when_deflated(folder: Path, tmp_path: Path) -> None:
-    weights = wanted(folder, "trained.keras")
+    weights = weights_by_keras("trained.keras")
     deflated = tmp_path / "deflated.keras"
     with (
         zipfile.ZipFile(folder / "trained.keras") as old,
@@ -169,7 +160,7 @@ def test_shards_are_fetched_and_read_from_a_server(shards: Path, folder: Path, t
     files = {path.name: path.read_bytes() for path in shards.parent.glob("sharded*")}
     with FaultServer(files) as server:
         with tensorkeep.open(server.url + shards.name) as opened:
-            assert sorted(opened) == sorted(wanted(folder, "sharded.weights.json"))
+            assert sorted(opened) == sorted(weights_by_keras("sharded.weights.json"))
             assert opened["layers/lstm_1/lstm_cell/vars/1"][1:3].shape == (2, 16)
             assert len(server.requests) <= 8
         tensorkeep.fetch(server.url + shards.name, tmp_path / "fetched")

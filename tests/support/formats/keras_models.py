@@ -68,6 +68,15 @@ def quantized() -> Any:
     return model
 
 
+def plain() -> Any:
+    """Return a model whose weights are whole numbers."""
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(6, name="one"), layers.Dense(5, name="two")])
+    model.set_weights([
+        np.arange(weight.size, dtype=np.float32).reshape(weight.shape) for weight in model.get_weights()
+    ])
+    return model
+
+
 def save(folder: Path, name: str, weights: Weights) -> None:
     """Save what weights are expected; bfloat16 as it is in memory."""
     plain = {path: w.view(np.uint16) if w.dtype.name == "bfloat16" else w for path, w in weights.items()}
@@ -81,9 +90,9 @@ def main(folder: Path) -> None:
         model.save_weights(folder / f"{name}.weights.h5")
         for suffix in (".keras", ".weights.h5"):
             save(folder, name + suffix, all_weights(model))
-    model = recurrent()
-    model.save_weights(folder / "sharded.weights.json", max_shard_size=600 / 1024**3)
-    save(folder, "sharded.weights.json", all_weights(model))
+    for name, model, shard_nbytes in (("sharded", recurrent(), 600), ("plain", plain(), 150)):
+        model.save_weights(folder / f"{name}.weights.json", max_shard_size=shard_nbytes / 1024**3)
+        save(folder, f"{name}.weights.json", all_weights(model))
     model = keras.Sequential(
         [keras.Input((8,)), layers.Dense(4, name="a"), layers.Dense(2, name="b.c")], name="legacy"
     )

@@ -28,11 +28,11 @@ def run_orbax(*arguments: object) -> str:
     return done.stdout
 
 
-def save_arrays(arrays: dict[str, np.ndarray[Any, Any]], directory: Path) -> None:
-    """Save a flat dict of arrays."""
+def save_arrays(arrays: dict[str, np.ndarray[Any, Any]], directory: Path, form: str = "ocdbt-zarr2") -> None:
+    """Save a flat dict of arrays, in a database or in files (`"files-zarr2"`), as zarr 2 or 3 (`"ocdbt-zarr3"`)."""
     source = directory.with_name(f"{directory.name}.npz")
     np.savez(source, **arrays)
-    run_orbax("save_arrays", source, directory)
+    run_orbax("save_arrays", source, directory, form)
     source.unlink()
 
 

@@ -46,8 +46,10 @@ def tree() -> dict[str, Any]:
     }
 
 
-def save_arrays(source: str, directory: str) -> None:
-    with np.load(source) as archive, ocp.PyTreeCheckpointer() as checkpointer:
+def save_arrays(source: str, directory: str, form: str) -> None:
+    container, zarr = form.split("-")
+    handler = ocp.PyTreeCheckpointHandler(use_ocdbt=container == "ocdbt", use_zarr3=zarr == "zarr3")
+    with np.load(source) as archive, ocp.Checkpointer(handler) as checkpointer:
         checkpointer.save(Path(directory).absolute(), dict(archive))
 
 

@@ -123,6 +123,10 @@ class _Writer:
             str(self.directory / "objects")
         )
         self.note("objects")
+        module = tf.Module()
+        for name, array in ARRAYS.items():
+            setattr(module, name, tf.Variable(array))
+        tf.saved_model.save(module, str(self.directory / "contract-program"))
         parts = [(name, start, stop) for name, array in ARRAYS.items() for start, stop in ((0, 1), (1, len(array)))]
         tf.raw_ops.SaveV2(
             prefix=str(self.directory / "sliced"),
