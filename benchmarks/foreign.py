@@ -11,9 +11,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-__all__ = ["FORMATS", "ForeignFormat", "arrays"]
+__all__ = ["FORMATS", "WORKS", "Array", "ForeignFormat", "arrays"]
 
 Array = np.ndarray[Any, Any]
+
+WORKS = frozenset({"list", "load-many", "load-large", "load-cold", "slice", "convert"})
+"""What is measured of a format."""
 
 
 class ForeignFormat(msgspec.Struct, frozen=True):
@@ -30,6 +33,8 @@ class ForeignFormat(msgspec.Struct, frozen=True):
         ztensor_reads: Which files ztensor reads: those of many tensors, and large ones.
         loops: What the own library does in Python, or with a copy of each tensor: `"list"`, `"load-many"`,
             `"load-large"`. There, tensorkeep must be twice as fast.
+        row_name: The tensor to read rows of, as tensorkeep calls it.
+        works: What is measured, of `WORKS`.
     """
 
     name: str
@@ -41,6 +46,8 @@ class ForeignFormat(msgspec.Struct, frozen=True):
     rows: Callable[[Path, str, int], Any]
     ztensor_reads: frozenset[str] = frozenset()
     loops: frozenset[str] = frozenset()
+    row_name: str = "layers.1.weight"
+    works: frozenset[str] = WORKS
 
 
 def arrays(n_tensors: int, shape: tuple[int, ...]) -> Iterator[tuple[str, Array]]:

@@ -23,6 +23,7 @@ _LIBRARIES = (
     "accelerate",
     "gguf",
     "h5py",
+    "keras",
     "onnx",
     "flax",
     "jax",
