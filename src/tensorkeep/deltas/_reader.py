@@ -21,7 +21,7 @@ from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import IntegrityError
 from tensorkeep.parallel import Workers, parallel_for_each
 from tensorkeep.tensors import Axis, LazyTensor, Planned, Selection, StoredTensor, take_block
-from tensorkeep.tensors.readers import UnstoredReader
+from tensorkeep.tensors.readers import UnstoredReader, keep_freed_memory
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -134,6 +134,7 @@ class PatchedReader(UnstoredReader, frozen=True, eq=False):
 
     def _buffers(self) -> Iterator[Buffer]:
         """Give the bytes of the tensor block by block; other threads make a few ahead."""
+        keep_freed_memory()
         n_words = self.base.nbytes // self._word.itemsize
         waiting: deque[Future[Words]] = deque()
         workers = Workers(_N_AHEAD if n_words > BLOCK_LENGTH else 0, "tensorkeep-patch")

@@ -14,6 +14,7 @@ from tensorkeep.errors import IntegrityError
 from tensorkeep.parallel import Progress, ProgressMeter, parallel_map
 from tensorkeep.patches._spool import Spool, SpooledDelta
 from tensorkeep.tensors import StoredTensor
+from tensorkeep.tensors.readers import keep_freed_memory
 
 
 class Difference(msgspec.Struct, frozen=True, eq=False):
@@ -43,6 +44,7 @@ def difference(
     progress: Progress | None = None,
 ) -> Difference:
     """Compare tensors; each is read once, unless both have equal digests."""
+    keep_freed_memory()
     compared = _compare(before, after, spool, progress)
     olds = {name: compared[name].old if name in compared else _content_of(before[name]) for name in before}
     news = {name: compared[name].new if name in compared else _content_of(after[name]) for name in after}

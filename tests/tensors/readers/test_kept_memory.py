@@ -39,5 +39,5 @@ def test_little_memory_is_new_to_the_process(way: str, tmp_path: Path) -> None:
 
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 0.5, (
-        "bytes that are new for each byte of the tensor; about 2 if each run gets new memory"
+        "new bytes for each byte of the tensor; about 2 if each run gets new memory"
     )
