@@ -36,6 +36,7 @@ MISSING: dict[str, list[str]] = {
     "merge task-arithmetic": ["whole.safetensors", "missing", "-o", "out"],
     "merge ties": ["whole.safetensors", "missing", "--density", "0.5", "-o", "out"],
     "merge dare": ["whole.safetensors", "missing", "--density", "0.5", "--seed", "1", "-o", "out"],
+    "merge dare-ties": ["whole.safetensors", "missing", "--density", "0.5", "--seed", "1", "-o", "out"],
     "lora add": ["whole.safetensors", "missing", "-o", "out"],
     "lora extract": ["whole.safetensors", "missing", "--rank", "2", "-o", "out"],
     "transform stack-experts": ["missing", "-o", "out"],

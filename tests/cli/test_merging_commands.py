@@ -29,6 +29,10 @@ COMMANDS: dict[str, tuple[list[str], Callable[..., LazyTensors]]] = {
         ["dare", "a", "b", "--density", "0.5", "--seed", "3"],
         lambda a, b, _: merging.dare(a, b, density=0.5, seed=3),
     ),
+    "dare ties": (
+        ["dare-ties", "a", "b", "c", "--density", "0.5", "--seed", "3", "--weights", "1,0.5"],
+        lambda *m: merging.dare_ties(*m, density=0.5, seed=3, weights=[1, 0.5]),
+    ),
 }
 
 

@@ -39,6 +39,7 @@ CALLS: dict[str, str] = {
     "merge task-arithmetic": "secret other -o out",
     "merge ties": "secret other -o out --density 0.5",
     "merge dare": "secret other -o out --density 0.5 --seed 1",
+    "merge dare-ties": "secret other -o out --density 0.5 --seed 1",
     "lora add": "secret adapter -o out",
     "lora extract": "secret other -o out --rank 1",
     "transform stack-experts": "secret -o out",

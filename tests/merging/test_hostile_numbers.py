@@ -14,7 +14,7 @@ import pytest
 import tensorkeep
 from tensorkeep import LazyTensors
 from tensorkeep.errors import RefusedError
-from tensorkeep.merging import add_lora, average, dare, ema, slerp, task_arithmetic, ties
+from tensorkeep.merging import add_lora, average, dare, dare_ties, ema, slerp, task_arithmetic, ties
 
 
 def opened(*numbers: Any, dtype: Any = np.float32) -> list[LazyTensors]:
@@ -28,6 +28,7 @@ MERGES: dict[str, Callable[..., LazyTensors]] = {
     "task arithmetic": task_arithmetic,
     "ties": lambda *models: ties(*models, density=0.5),
     "dare": lambda *models: dare(*models, density=0.999, seed=0),
+    "dare_ties": lambda *models: dare_ties(*models, density=0.999, seed=0),
 }
 
 
@@ -62,6 +63,8 @@ FACTORS: list[Callable[[LazyTensors, LazyTensors], object]] = [
     lambda a, b: slerp(a, b, inf),
     lambda a, b: dare(a, b, density=0.5, seed=1, scale=-inf),
     lambda a, b: dare(a, b, density=1e-39, seed=1),
+    lambda a, b: dare_ties(a, b, density=0.5, seed=1, weights=[nan]),
+    lambda a, b: dare_ties(a, b, density=1e-39, seed=1),
 ]
 
 

@@ -15,7 +15,7 @@ import torch
 import tensorkeep
 from tensorkeep import LazyTensors
 from tensorkeep.errors import RefusedError, TensorNotFoundError
-from tensorkeep.merging import average, dare, ema, slerp, task_arithmetic, ties
+from tensorkeep.merging import average, dare, dare_ties, ema, slerp, task_arithmetic, ties
 from tests.support import merging
 from tests.support.merging.models import DENSITY, SCALE, WEIGHTS, T, models
 
@@ -110,6 +110,37 @@ def test_dare_keeps_a_random_part_and_makes_it_larger() -> None:
     assert (merged != dare(*files, density=0.25, seed=8)["x"].load()).any()
 
 
+@pytest.mark.parametrize("weights", [None, [0.7, 1.3, -0.4]])
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+def test_dare_ties_adds_what_is_kept_and_has_the_elected_sign(weights: list[float] | None, scale: float) -> None:
+    base, *models = np.random.default_rng(3).standard_normal((4, 5000)).astype(np.float32)
+    file, *files = [tensorkeep.open(tensorkeep.numpy.save({"x": numbers})) for numbers in (base, *models)]
+    given = np.array(weights or [1, 1, 1])
+
+    merged = dare_ties(file, *files, density=0.3, seed=5, weights=weights, scale=scale)["x"].load()
+
+    kept = [  # each model's part alone, as `dare` drops it
+        dare(file, *files, density=0.3, seed=5, weights=list(one))["x"].load() - base for one in np.eye(3)
+    ]
+    for part, model in zip(kept, models, strict=True):
+        where = np.abs(part) > 1e-4
+        assert abs(where.mean() - 0.3) < 0.03
+        np.testing.assert_allclose(part[where], ((model - base) / 0.3)[where], rtol=1e-2, atol=1e-3)
+    changes = (np.stack(models).astype(np.float64) - base) / 0.3
+    weighted = np.where(np.abs(kept) > 1e-4, changes, 0) * given[:, None]
+    elected = np.where(weighted.sum(axis=0) >= 0, 1, -1)
+    expected = base + scale * np.where(np.sign(weighted) == elected, weighted, 0).sum(axis=0)
+    np.testing.assert_allclose(merged, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_dare_ties_of_one_model_is_dare(opened: list[LazyTensors]) -> None:
+    base, other, _ = opened
+
+    one = dare_ties(base, other, density=0.5, seed=1, weights=[1.5], scale=2)["w"].load()
+
+    torch.testing.assert_close(one, dare(base, other, density=0.5, seed=1, weights=[1.5], scale=2)["w"].load())
+
+
 def test_halves_are_computed_in_single_precision_and_rounded_once(tmp_path: Path) -> None:
     halves = [
         torch.tensor([1.0, 256.0]).bfloat16(),
@@ -139,6 +170,7 @@ MERGES: dict[str, Callable[..., Any]] = {
     "task_arithmetic": task_arithmetic,
     "ties": lambda *files: ties(*files, density=0.5),
     "dare": lambda *files: dare(*files, density=0.5, seed=0),
+    "dare_ties": lambda *files: dare_ties(*files, density=0.5, seed=0),
 }
 
 
@@ -193,5 +225,7 @@ def test_arguments_that_mean_nothing(opened: list[LazyTensors]) -> None:
         ema(*opened, decay=1)
     with pytest.raises(ValueError, match="seed"):
         dare(*opened, density=0.5, seed=-1)
+    with pytest.raises(ValueError, match="seed"):
+        dare_ties(*opened, density=0.5, seed=-1)
     with pytest.raises(TypeError, match="nothing to compute from"):
         average()

@@ -12,7 +12,7 @@ import torch
 import tensorkeep
 from tensorkeep import LazyTensors
 from tensorkeep.errors import RefusedError
-from tensorkeep.merging import add_lora, average, dare, ema, extract_lora, slerp, task_arithmetic, ties
+from tensorkeep.merging import add_lora, average, dare, dare_ties, ema, extract_lora, slerp, task_arithmetic, ties
 from tensorkeep.transforms import KeyMap, resize_vocabulary, sparsify
 
 NAME = "embed_tokens.weight"
@@ -48,6 +48,7 @@ WAYS: dict[str, Callable[[LazyTensors, LazyTensors], Any]] = {
     "task_arithmetic": task_arithmetic,
     "ties": lambda a, b: ties(a, b, density=0.5),
     "dare": lambda a, b: dare(a, b, density=0.5, seed=0),
+    "dare_ties": lambda a, b: dare_ties(a, b, density=0.5, seed=0),
     "add_lora": lambda a, _: add_lora(
         a, tensorkeep.open(tensorkeep.torch.save(LORA)), settings={"peft_type": "LORA", "r": 1, "lora_alpha": 1}
     ),

@@ -5,13 +5,13 @@ Numbers are computed when they are read or saved, in F32 (F64 if a model has it)
 - `_computing`: tensors as numbers to compute with, and back; what is not a floating-point number must be equal.
 - `_average`: `average`, `ema`.
 - `_slerp`: `slerp`, along the arc between two models.
-- `_deltas`: `task_arithmetic`, `ties` and `dare`, which merge differences to a base model.
+- `_deltas`: `task_arithmetic`, `ties`, `dare` and `dare_ties`, which merge differences to a base model.
 - `_write`: `save_merged`.
 - `lora/`: `add_lora` and `extract_lora`: an adapter and its base model.
 """
 
 from tensorkeep.merging._average import average, ema
-from tensorkeep.merging._deltas import dare, task_arithmetic, ties
+from tensorkeep.merging._deltas import dare, dare_ties, task_arithmetic, ties
 from tensorkeep.merging._slerp import slerp
 from tensorkeep.merging._write import save_merged
 from tensorkeep.merging.lora import ExtractedLayer, ExtractedLora, add_lora, extract_lora
@@ -22,6 +22,7 @@ __all__ = [
     "add_lora",
     "average",
     "dare",
+    "dare_ties",
     "ema",
     "extract_lora",
     "save_merged",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import index
 from typing import Final
@@ -113,18 +113,63 @@ def dare(
         TypeError: If `seed` is not an integer.
         ValueError: If `density` or `seed` is out of range, the number of weights is wrong, or a factor is not finite.
     """
+    seed_of = _seeds(density, seed)
+    check_finite("scale", scale)
+    factors = [weight * scale / density for weight in weights_for(weights, len(models))]
+    return merged(lambda name: partial(_dropped, density, seed_of(name), factors), (base, *models), "tensor")
+
+
+def dare_ties(
+    base: LazyTensors,
+    *models: LazyTensors,
+    density: float,
+    seed: int,
+    weights: Sequence[float] | None = None,
+    scale: float = 1.0,
+) -> TensorView:
+    """Merge models as `dare` does, and add only changes that have the elected sign, as `ties` does.
+
+    For each number, the sign of the weighted sum of the changes that were kept is elected, and the changes with this
+    sign are added with their weights: they are not averaged. This is mergekit's method of the same name. Equal seeds
+    give equal numbers, and drop the same changes as in `dare`.
+
+    Args:
+        base: The model that the others were trained from: an open file, checkpoint or view.
+        *models: The others, with the same names and shapes.
+        density: The probability that a difference is kept, at least 0.0001 and at most 1. Kept differences are
+            divided by it.
+        seed: Decides which differences are dropped; at least 0.
+        weights: One for each of the others, used as they are; 1 each if None.
+        scale: A factor for the sum.
+
+    Returns:
+        A view like `average`'s, with the dtypes and metadata of the base model. Even a slice computes whole tensors.
+
+    Raises:
+        TensorNotFoundError: If a name is not in all models (also a KeyError).
+        RefusedError: If a shape differs, or a tensor is quantized.
+        DtypeError: If a dtype is unknown, or packs elements into bytes (F4, F6).
+        TypeError: If `seed` is not an integer.
+        ValueError: If `density` or `seed` is out of range, the number of weights is wrong, or a factor is not finite.
+    """
+    seed_of = _seeds(density, seed)
+    check_finite("scale", scale)
+    given = weights_for(weights, len(models))
+
+    def elected(name: str) -> partial[Numbers]:
+        return partial(_dropped_and_elected, density, seed_of(name), given, scale)
+
+    return merged(elected, (base, *models), "tensor")
+
+
+def _seeds(density: float, seed: int) -> Callable[[str], tuple[int, int]]:
+    """Check what drops changes at random, and return the seed of each tensor: it depends on nothing but its name."""
     if not _MIN_DROPPED_DENSITY <= density <= 1:
         raise ValueError(f"density must be at least {_MIN_DROPPED_DENSITY} and at most 1, not {density}")
-    check_finite("scale", scale)
-    seed = index(seed)
-    if seed < 0:
-        raise ValueError(f"seed must be at least 0, not {seed}")
-    factors = [weight * scale / density for weight in weights_for(weights, len(models))]
-
-    def dropped(name: str) -> partial[Numbers]:
-        return partial(_dropped, density, (seed, zlib.crc32(name.encode(errors="surrogatepass"))), factors)
-
-    return merged(dropped, (base, *models), "tensor")
+    whole = index(seed)
+    if whole < 0:
+        raise ValueError(f"seed must be at least 0, not {whole}")
+    return lambda name: (whole, zlib.crc32(name.encode(errors="surrogatepass")))
 
 
 def _summed(factors: Sequence[float], base: Numbers, *models: Numbers) -> Numbers:
@@ -140,16 +185,20 @@ def _trimmed_and_elected(
     deltas = [numbers - base for numbers in models]
     is_broken = np.any([np.isnan(delta) for delta in deltas], axis=0)
     deltas = [_trimmed(delta, density) * weight for delta, weight in zip(deltas, weights, strict=True)]
-    is_positive = sum(deltas, np.zeros_like(base)) >= 0
     total, divisor = np.zeros_like(base), np.zeros_like(base)
-    for delta, weight in zip(deltas, weights, strict=True):
-        is_elected = np.where(is_positive, delta > 0, delta < 0)
+    for delta, is_elected, weight in zip(deltas, _elected(deltas), weights, strict=True):
         total += np.where(is_elected, delta, 0)
         divisor += is_elected * base.dtype.type(weight)
     divisor[divisor == 0] = 1
     merged_numbers: Numbers = np.asarray(base + total / divisor * scale)  # NumPy gives a number for 0 dimensions
     merged_numbers[is_broken] = np.nan  # comparisons with NaN are false, which would hide it
     return merged_numbers
+
+
+def _elected(deltas: Sequence[Numbers]) -> Iterator[Numbers]:
+    """Say of each weighted difference whether it has the sign of their sum."""
+    is_positive = sum(deltas, np.zeros_like(deltas[0])) >= 0
+    return (np.where(is_positive, delta > 0, delta < 0) for delta in deltas)
 
 
 def _trimmed(delta: Numbers, density: float) -> Numbers:
@@ -173,6 +222,24 @@ def _dropped(
     random = np.random.default_rng(seed)
     total = base.copy()
     for numbers, factor in zip(models, factors, strict=True):
-        is_kept = random.random(base.shape, np.float32) < density
-        total += np.where(is_kept, numbers - base, 0) * factor
+        total += _kept(random, density, numbers - base) * factor
     return total
+
+
+def _dropped_and_elected(
+    density: float, seed: tuple[int, int], weights: Sequence[float], scale: float, base: Numbers, *models: Numbers
+) -> Numbers:
+    random = np.random.default_rng(seed)
+    deltas = [
+        np.asarray(_kept(random, density, numbers - base) * (weight / density))
+        for numbers, weight in zip(models, weights, strict=True)
+    ]
+    total = np.zeros_like(base)
+    for delta, is_elected in zip(deltas, _elected(deltas), strict=True):
+        total += np.where(is_elected | np.isnan(delta), delta, 0)  # no NaN has a sign, and none may be hidden
+    return np.asarray(base + total * scale)
+
+
+def _kept(random: np.random.Generator, density: float, delta: Numbers) -> Numbers:
+    """Return differences with a random part set to zero."""
+    return np.where(random.random(delta.shape, np.float32) < density, delta, 0)

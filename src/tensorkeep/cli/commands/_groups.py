@@ -12,7 +12,17 @@ from typing import Any, Final, NamedTuple
 
 from tensorkeep.cli.commands.checking import check, diff, scan, verify
 from tensorkeep.cli.commands.looking import inspect, slice_tensor, view
-from tensorkeep.cli.commands.merging import add_lora, average, dare, ema, extract_lora, slerp, task_arithmetic, ties
+from tensorkeep.cli.commands.merging import (
+    add_lora,
+    average,
+    dare,
+    dare_ties,
+    ema,
+    extract_lora,
+    slerp,
+    task_arithmetic,
+    ties,
+)
 from tensorkeep.cli.commands.programs import AS_TYPED, install_hook, run
 from tensorkeep.cli.commands.sharing import fetch, push, serve
 from tensorkeep.cli.commands.signing import keygen, sign
@@ -65,6 +75,7 @@ GROUPS: Final[dict[str, list[Command]]] = {
         Command("merge task-arithmetic", task_arithmetic),
         Command("merge ties", ties),
         Command("merge dare", dare),
+        Command("merge dare-ties", dare_ties),
         Command("lora add", add_lora),
         Command("lora extract", extract_lora),
         Command("transform stack-experts", stack_experts),

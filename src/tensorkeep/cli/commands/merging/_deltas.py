@@ -1,4 +1,4 @@
-"""`tensorkeep merge task-arithmetic`, `ties` and `dare`: merges of what training changed."""
+"""`tensorkeep merge task-arithmetic`, `ties`, `dare` and `dare-ties`: merges of what training changed."""
 
 from __future__ import annotations
 
@@ -59,14 +59,18 @@ def ties(
     )
 
 
+Probability = Annotated[
+    float, typer.Option("--density", metavar="X", help="The probability that a change is kept: up to 1.")
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Decides which changes are kept.")]
+
+
 def dare(
     base: BaseModel,
     models: Models,
     *,
-    density: Annotated[
-        float, typer.Option("--density", metavar="X", help="The probability that a change is kept: up to 1.")
-    ],
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Decides which changes are kept.")],
+    density: Probability,
+    seed: Seed,
     weights: Weights = None,
     scale: Scale = 1.0,
     chosen: Chosen,
@@ -75,6 +79,26 @@ def dare(
     """Add a random part of the changes of models to their base, scaled up."""
     write_merged(
         partial(tensorkeep.merging.dare, density=density, seed=seed, weights=weights_of(weights), scale=scale),
+        [base, *models],
+        saving,
+        chosen,
+    )
+
+
+def dare_ties(
+    base: BaseModel,
+    models: Models,
+    *,
+    density: Probability,
+    seed: Seed,
+    weights: Weights = None,
+    scale: Scale = 1.0,
+    chosen: Chosen,
+    saving: Saving,
+) -> None:
+    """Add a random part of the changes of models to their base, scaled up, where they agree on the sign."""
+    write_merged(
+        partial(tensorkeep.merging.dare_ties, density=density, seed=seed, weights=weights_of(weights), scale=scale),
         [base, *models],
         saving,
         chosen,
