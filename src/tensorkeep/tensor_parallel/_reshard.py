@@ -24,7 +24,7 @@ from tensorkeep.encryption import KeyLike, Keys
 from tensorkeep.errors import DtypeError, LimitError, RefusedError, SourceMissingError, UnsupportedError
 from tensorkeep.fetching import MAX_COMPANION_NBYTES, USUAL_COMPANIONS, companions_among
 from tensorkeep.kinds import Opened
-from tensorkeep.kinds.given import path_of, refuse_to_open_again, source_of
+from tensorkeep.kinds.given import path_of, source_of
 from tensorkeep.kinds.origins import SourceToOpen, is_provable_by_others
 from tensorkeep.layout import RANK_SET, parse_size, rank_directory
 from tensorkeep.parallel import ProgressMeter, batches_of, parallel_map
@@ -146,8 +146,10 @@ def reshard_for_ranks(
     """
     given, target = source_of(source, "reshard_for_ranks"), os.fspath(directory)
     _check_arguments(target, n_ranks)
-    if isinstance(given, Opened):
-        refuse_to_open_again(given, executor=executor)
+    if isinstance(given, Opened) and executor is not None:
+        raise UnsupportedError(
+            "workers cannot read what is open in this process", path=given.path, hint="Give its path, or no executor"
+        )
     path = _place_of(given)
     styles = _styles_of(plan)
     with ExitStack() as files:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +185,17 @@ def test_arguments_that_open_a_path_are_refused(folder: Path, tmp_path: Path) ->
             tensorkeep.reshard(tensors.select("*"), tmp_path / "b", provenance=True)
         tensorkeep.reshard(tensors, tmp_path / "c", provenance=True)
     assert (tmp_path / "c" / "model.provenance.json").exists()
+
+
+def test_workers_copy_what_a_view_leaves_as_it_is(folder: Path, tmp_path: Path) -> None:
+    with ProcessPoolExecutor(1, get_context("spawn")) as executor, tensorkeep.open(folder / "a") as tensors:
+        view = tensors.map(lambda up: up * 2, "layer.0.*", scope="elements")
+        tensorkeep.reshard(view, tmp_path / "new", max_shard_size=1000, executor=executor)
+        with pytest.raises(UnsupportedError, match="workers cannot read what is open in this process"):
+            tensorkeep.reshard_for_ranks(view, tmp_path / "ranks", 2, plan={"*.up": "colwise"}, executor=executor)
+        tensorkeep.save_checkpoint(view, tmp_path / "saved")
+
+    assert contents(tmp_path / "new") == contents(tmp_path / "saved")
 
 
 def test_a_view_of_several_checkpoints_has_no_plan_of_a_model(
