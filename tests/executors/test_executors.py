@@ -25,7 +25,6 @@ from tensorkeep.executors import run_in
 from tensorkeep.kinds.origins import SourceToOpen
 from tensorkeep.server import Server
 from tensorkeep.transport import HandedOver, open_source
-from tests.support.dask_cluster import cluster
 from tests.support.odd_executor import OddExecutor
 
 PLAN = {"layer.*": "rowwise"}
@@ -134,34 +133,6 @@ def test_a_broken_pool_changes_nothing(model: Path, tmp_path: Path) -> None:
             with pytest.raises(TransportError, match="lost a worker"):
                 work()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
-
-
-def test_what_a_killed_worker_had_is_done_by_another(tmp_path: Path) -> None:
-    tensorkeep.save_checkpoint(
-        {f"{n}.up": np.full((2**11, 2**11), n, np.float32) for n in range(8)}, tmp_path / "big"
-    )
-    with cluster() as client:
-        killed: list[int] = []
-
-        def kill_one(*_: int) -> None:
-            if not killed:
-                killed.append(next(iter(client.run(os.getpid).values())))
-                os.kill(killed[0], signal.SIGKILL)
-
-        executor = client.get_executor()
-        how = {"executor": executor, "durable": False}
-        tensorkeep.reshard_for_ranks(
-            tmp_path / "big", tmp_path / "out", 2, plan={"*": "rowwise"}, progress=kill_one, **how
-        )
-        assert killed
-        assert tensorkeep.verify(tmp_path / "out", executor=executor).is_whole
-        assert tensorkeep.diff(tmp_path / "big", tmp_path / "out").is_equal
-        with pytest.raises(ZeroDivisionError):
-            run_in(executor, fail, [1, 0, 1], lambda *_: None)
-
-
-def fail(number: int) -> float:
-    return 1 / number
 
 
 def end(_: int) -> None:
