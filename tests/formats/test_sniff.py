@@ -10,6 +10,7 @@ import lzma
 import pickle
 import tarfile
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +69,15 @@ def matlab() -> bytes:
     return buffer.getvalue()
 
 
+def netcdf() -> bytes:
+    buffer = io.BytesIO()
+    with scipy.io.netcdf_file(buffer, "w") as file:
+        file.createDimension("x", 3)
+        file.createVariable("w", "f4", ("x",))[:] = 1
+        file.flush()
+        return buffer.getvalue()
+
+
 FILES = {
     "Git LFS pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n",
     "HTML page": b"\n<!DOCTYPE html>\n<html><body>404</body></html>",
@@ -90,6 +100,8 @@ FILES = {
     "JSON": json.dumps({"metadata": {"total_size": 1}, "weight_map": {"w": "a.safetensors"}}).encode(),
     "zero bytes": bytes(4096),
     "MATLAB": matlab(),
+    "NetCDF file of the classic format": netcdf(),
+    "compressed by zlib": zlib.compress(pickle.dumps([1.5] * 1000)),
     "TensorFlow Lite": b"\x1c\0\0\0TFL3" + bytes(100),
     "frozen graph of TensorFlow": b"\x0a\x12\x0a\x07weights\x12\x05Const" + bytes(100),
     "Core ML": b"\x08\x04\x12\x30\x0a\x10\x0a\x05image" + bytes(100),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Callable
 
 import msgspec
@@ -33,6 +34,8 @@ _COMPILED = "Open the model that it was made from"
 
 _NO_WEIGHTS = "Open the weights file beside it"
 
+_NETCDF = Sniffed("a NetCDF file of the classic format", "Make HDF5 of it: nccopy -k nc4")
+
 _OLD_LLAMA = Sniffed(
     "a model of llama.cpp from before GGUF", "Make GGUF of it with convert_llama_ggml_to_gguf.py of llama.cpp"
 )
@@ -60,6 +63,9 @@ _SIGNATURES: tuple[tuple[bytes, Sniffed], ...] = (
     (b"\x93NUMPY", Sniffed("a NumPy .npy file", _CONVERT)),
     (b"{", Sniffed("a JSON text, such as an index or a configuration", "Open the weights file beside it")),
     (b"MATLAB 5.0 MAT-file", Sniffed("a MATLAB file of version 5", "Save it with -v7.3, which is HDF5, or as .npz")),
+    (b"CDF\x01", _NETCDF),
+    (b"CDF\x02", _NETCDF),
+    (b"CDF\x05", _NETCDF),
     (b"lmgg", _OLD_LLAMA),
     (b"fmgg", _OLD_LLAMA),
     (b"tjgg", _OLD_LLAMA),
@@ -118,6 +124,16 @@ def _is_text(head: bytes) -> bool:
         return False
 
 
+def _is_zlib(head: bytes) -> bool:
+    """Say whether the bytes inflate, with the window that every writer uses."""
+    if head[:2] not in {b"x\x01", b"x\x5e", b"x\x9c", b"x\xda"}:
+        return False
+    try:
+        return bool(zlib.decompressobj().decompress(head, SNIFF_NBYTES))
+    except zlib.error:
+        return False
+
+
 def _is_pickle(head: bytes) -> bool:
     return head[0] == 0x80 and head[1:2] in {b"\x02", b"\x03", b"\x04", b"\x05"}
 
@@ -130,6 +146,10 @@ _EMPTY = Sniffed("an empty file", _REDOWNLOAD)
 _PATTERNS: tuple[tuple[Callable[[bytes], bool], Sniffed], ...] = (
     (lambda head: not any(head), Sniffed("nothing but zero bytes (an unfinished download)", _REDOWNLOAD)),
     (_is_other_xml, Sniffed("an XML text, such as an object store's error message", _REDOWNLOAD)),
+    (
+        _is_zlib,
+        Sniffed("a file compressed by zlib, as joblib writes", "Save arrays with numpy.savez, or tensorkeep.save"),
+    ),
     (_is_pickle, Sniffed("a Python pickle, as older torch.save writes", _CONVERT)),
     (lambda head: head[257:262] == b"ustar", Sniffed("a tar archive", "Unpack it first: tar xf")),
     (lambda head: head[4:8] == b"TFL3", Sniffed("a TensorFlow Lite model", _COMPILED)),
