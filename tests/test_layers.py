@@ -23,7 +23,7 @@ from tests.support.source import (
 )
 
 LAYERS = (
-    *("limits", "paths", "texts", "markup", "sarif", "errors", "dtypes"),
+    *("limits", "variables", "paths", "texts", "markup", "sarif", "errors", "dtypes"),
     *("on_demand", "buffers", "parallel", "executors", "digests", "entries", "collector", "locks"),
     *(
         "transport",

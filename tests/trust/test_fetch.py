@@ -10,7 +10,7 @@ import pytest
 
 import tensorkeep
 from tensorkeep.checkpoint import save_folder
-from tensorkeep.errors import IntegrityError, TrustError
+from tensorkeep.errors import IntegrityError, RefusedError, TrustError
 from tensorkeep.server import Server
 from tensorkeep.signing import PrivateKey, sign
 from tensorkeep.trust import Policy, Rule
@@ -84,6 +84,49 @@ def test_all_signed_files_of_a_directory_are_fetched(tmp_path: Path) -> None:
                 tensorkeep.fetch(server.url + "ckpt/", tmp_path / "there", trust=WHOLE)
             tensorkeep.fetch(server.url + "ckpt/", tmp_path / f"without {name[:5]}", trust=POLICY)
             (ckpt / name).write_bytes(content)
+
+
+def test_signed_files_in_folders_are_fetched_too(tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    ckpt = save_checkpoint(tmp_path / "site" / "ckpt")
+    (ckpt / ".hidden").write_text("here")
+    sign(ckpt, KEY)
+    with Server(tmp_path / "site", port=0) as server:
+        tensorkeep.fetch(server.url + "ckpt/", tmp_path / "here", trust=WHOLE)
+        (tmp_path / "here" / "mine.txt").write_text("mine")
+        (ckpt / "code" / "modeling.py").write_text("new = 1")
+        with pytest.raises(IntegrityError):
+            tensorkeep.fetch(server.url + "ckpt/", tmp_path / "here", trust=WHOLE)
+        tensorkeep.save_checkpoint({"w": np.ones(3)}, ckpt)
+        sign(ckpt, KEY)
+        tensorkeep.fetch(server.url + "ckpt/", tmp_path / "here", trust=WHOLE)
+
+    here = tmp_path / "here"
+    assert (here / "code" / "modeling.py").read_text() == "new = 1"
+    assert (here / "mine.txt").read_text() == "mine"
+    assert len(list(here.glob("*.safetensors"))) == 1
+    found = {(finding.kind, finding.shard) for finding in tensorkeep.verify(here, trust=WHOLE).findings}
+    assert found == {("missing", ".hidden"), ("unsigned", "mine.txt")}, "and not the manifest"
+
+
+def test_a_signer_does_not_choose_which_files_of_others_are_replaced(tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    ckpt = save_checkpoint(tmp_path / "site" / "ckpt")
+    (ckpt / "Makefile").write_text("all:")
+    sign(ckpt, KEY)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "Makefile").write_text("mine:")
+    with Server(tmp_path / "site", port=0) as server:
+        with pytest.raises(RefusedError, match=r"do not belong to the checkpoint.*Makefile"):
+            tensorkeep.fetch(server.url + "ckpt/", tmp_path / "here", trust=WHOLE)
+        assert (tmp_path / "here" / "Makefile").read_text() == "mine:"
+        for _ in range(2):  # the second time, they are those of the first
+            tensorkeep.fetch(server.url + "ckpt/", tmp_path / "there", trust=WHOLE)
+        (ckpt / "Makefile").write_text("all: new")
+        sign(ckpt, KEY)
+        tensorkeep.fetch(server.url + "ckpt/", tmp_path / "there", trust=WHOLE)
+
+    assert (tmp_path / "there" / "Makefile").read_text() == "all: new"
 
 
 def test_another_whole_checkpoint_is_not_fetched(tmp_path: Path, url: str) -> None:

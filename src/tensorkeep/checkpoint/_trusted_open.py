@@ -13,9 +13,9 @@ import msgspec
 
 from tensorkeep.errors import SourceMissingError, TrustError, UnsupportedError
 from tensorkeep.kinds import Found, Opened, OpenOptions, Place
-from tensorkeep.signing import files_below, has_link, holds_signature, is_ignored
+from tensorkeep.signing import files_below, has_link
 from tensorkeep.transport import is_directory, is_remote, join, open_source, split
-from tensorkeep.trust import Policy, Proof, Rule, prove
+from tensorkeep.trust import Policy, Proof, Rule, is_accounted_for, prove
 
 _Identity = tuple[int, ...]
 
@@ -124,5 +124,5 @@ def _refuse_changed(read: Mapping[str, _Identity]) -> None:
 def _refuse_unsigned(proof: Proof) -> None:
     """Refuse a directory with files that nobody signed: a format in many files could read them."""
     for name in files_below(proof.root):
-        if not (name in proof.files or is_ignored(name, proof.ignored) or holds_signature(proof.root, name)):
+        if not is_accounted_for(proof, name):
             proof.file(name)

@@ -10,12 +10,10 @@ import msgspec
 
 from tensorkeep.encryption._key import Key
 from tensorkeep.errors import EncryptedError, IntegrityError
+from tensorkeep.variables import KEY, KEY_FILE
 
 KeyLike: TypeAlias = Key | str | os.PathLike[str]
 """A key, or the path of a file with one."""
-
-_FILE = "TENSORKEEP_KEY_FILE"
-_VALUE = "TENSORKEEP_KEY"
 
 
 class Keys(msgspec.Struct, frozen=True):
@@ -41,10 +39,10 @@ class Keys(msgspec.Struct, frozen=True):
     def of_environment(cls) -> Keys:
         """Return the keys that the environment has or names."""
         keys: list[Key] = []
-        if path := os.environ.get(_FILE):
+        if path := os.environ.get(KEY_FILE):
             keys.append(Key.from_file(path))
-        if os.environ.get(_VALUE):
-            keys.append(Key.from_env(_VALUE))
+        if os.environ.get(KEY):
+            keys.append(Key.from_env(KEY))
         return cls(tuple(keys))
 
     def optional(self) -> Keys:

@@ -45,13 +45,13 @@ class Destination(msgspec.Struct, frozen=True):
     @contextmanager
     def publishing(self, plan: Plan, *, durable: bool) -> Iterator[tuple[str, Callable[[Staging], None]]]:
         """Keep all others from writing there, until the files are published or the block ends."""
+        if plan.source is not None and plan.source.yields and plan.entry is None:
+            _refuse_if_hidden(self.directory)
         if plan.source is None or not plan.is_flat:
             with save_folder(self.directory, durable=durable) as new:
                 yield self.staging(plan), lambda staging: _fill(new, plan, staging)
             return
         stem = self.name or plan.stem
-        if plan.source.yields and plan.entry is None:
-            _refuse_if_hidden(self.directory)
         with _made(self.directory), transaction(self.directory, stem, durable=durable) as commit:
             yield self.staging(plan), lambda staging: self._switch(plan, staging, commit)
 

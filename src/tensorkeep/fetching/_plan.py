@@ -83,6 +83,7 @@ class Plan(msgspec.Struct, frozen=True):
         entry: Name of the file or index that the URL refers to; None for a directory.
         format: The name by which policies know what it is.
         rule: What a policy demands of it, or None.
+        others: Names of files that come because they were signed.
     """
 
     source: Files | None
@@ -94,6 +95,7 @@ class Plan(msgspec.Struct, frozen=True):
     entry: str | None = None
     format: str = "safetensors"
     rule: Rule | None = None
+    others: tuple[str, ...] = ()
 
     @property
     def is_one_file(self) -> bool:
@@ -107,13 +109,15 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def free_names(self) -> set[str]:
-        """Names that the manifest, index or model chose freely: all except the usual names of shards."""
+        """Names that the manifest, index, model or signer chose freely: all except the usual names of shards."""
         if self.source is None:
             return {file.name for file in self.files}
         if self.index is None:
             stem = self.source.stem
-            return {name for name in self.source.names[1:] if not name.startswith(stem) and not _is_shard(name)}
-        return {name for name in self.shards if "/" in name or not _is_shard(name)}
+            chosen = {name for name in self.source.names[1:] if not name.startswith(stem) and not _is_shard(name)}
+        else:
+            chosen = {name for name in self.shards if "/" in name or not _is_shard(name)}
+        return chosen.union(self.others)
 
     @property
     def is_flat(self) -> bool:

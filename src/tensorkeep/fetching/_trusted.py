@@ -8,7 +8,7 @@ import msgspec
 
 from tensorkeep.errors import TrustError
 from tensorkeep.fetching._plan import Plan, Promise, Wanted
-from tensorkeep.paths import is_plain_name
+from tensorkeep.paths import is_inside
 from tensorkeep.signing import SignedFile, holds_signature
 from tensorkeep.transport import RemotePath
 from tensorkeep.trust import Policy, Proof, prove
@@ -18,7 +18,7 @@ def trusted_plan(plan: Plan, policy: Policy, path: RemotePath, *, companions: bo
     """Return a plan in which each file must be what was signed; companions that nobody signed are left out.
 
     Unless the policy accepts parts, no signed file may be missing, and `companions` adds the other signed files of
-    the directory. Those in folders, and hidden ones, cannot arrive in one step with a checkpoint.
+    the directory, except hidden ones: programs read some of them unasked.
     """
     rule = policy.rule_for(path)
     rule.refuse_format(plan.format, path)
@@ -27,16 +27,17 @@ def trusted_plan(plan: Plan, policy: Policy, path: RemotePath, *, companions: bo
     if proof is None:
         return plan
     if companions and plan.entry is None and not rule.partial:
-        plan = msgspec.structs.replace(plan, files=(*plan.files, *_others(plan, proof, path)))
+        others = tuple(_others(plan, proof))
+        files = (*plan.files, *(Wanted(name, path.joined(name)) for name in others))
+        plan = msgspec.structs.replace(plan, files=files, others=others)
     return msgspec.structs.replace(plan, files=tuple(_trusted(plan, proof, is_partial=rule.partial)))
 
 
-def _others(plan: Plan, proof: Proof, path: RemotePath) -> Iterator[Wanted]:
-    """Yield the signed files of the directory that the plan lacks."""
-    planned = {wanted.name for wanted in plan.files}
-    for name in sorted(proof.files.keys() - planned):
-        if is_plain_name(name) and not name.startswith("."):
-            yield Wanted(name, path.joined(name))
+def _others(plan: Plan, proof: Proof) -> Iterator[str]:
+    """Yield the names of the signed files of the directory that the plan lacks."""
+    for name in sorted(proof.files.keys() - {wanted.name for wanted in plan.files}):
+        if is_inside(name) and not any(part.startswith(".") or ".tensorkeep-" in part for part in name.split("/")):
+            yield name
 
 
 def _trusted(plan: Plan, proof: Proof, *, is_partial: bool) -> Iterator[Wanted]:

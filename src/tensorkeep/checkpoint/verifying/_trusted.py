@@ -13,9 +13,9 @@ from tensorkeep.errors import SourceMissingError, TensorkeepError, TrustError
 from tensorkeep.kinds import Check, Checks, Finding, OpenOptions
 from tensorkeep.kinds.safetensors import TensorFile, open_file
 from tensorkeep.layout import stem_of_index
-from tensorkeep.signing import SignedFile, files_below, has_link, holds_signature, is_ignored
+from tensorkeep.signing import SignedFile, files_below, has_link
 from tensorkeep.transport import ByteRange, is_directory, is_remote, join, list_names, open_source, sizes_below, split
-from tensorkeep.trust import ALGORITHMS, Policy, Proof, Rule, prove
+from tensorkeep.trust import ALGORITHMS, Policy, Proof, Rule, is_accounted_for, prove
 
 _SAFETENSORS: Final = ".safetensors"
 
@@ -107,7 +107,7 @@ def _unsigned(proof: Proof, rule: Rule, path: str, read: set[str]) -> Iterator[F
     if is_directory(path):
         names = (set(_below_url(proof)) or read) if is_remote(path) else files_below(path)
     for name in sorted(set(names)):
-        if not (name in proof.files or is_ignored(name, proof.ignored) or holds_signature(proof.root, name)):
+        if not is_accounted_for(proof, name):
             yield Finding("unsigned", "no trusted signature names this file", name)
 
 

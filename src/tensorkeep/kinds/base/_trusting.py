@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -11,12 +11,10 @@ from tensorkeep.errors import UnsupportedError
 from tensorkeep.kinds.base._options import OpenOptions
 from tensorkeep.on_demand import imported
 from tensorkeep.transport import Openable
+from tensorkeep.variables import TRUST
 
 if TYPE_CHECKING:
     from tensorkeep.trust import Policy, Trust
-
-_VARIABLE: Final = "TENSORKEEP_TRUST"
-"""The environment variable that names the policy of whatever is opened without one."""
 
 
 def policy_for(trust: Trust | None, path: str | os.PathLike[str] | None) -> Policy | None:
@@ -30,11 +28,9 @@ def policy_for(trust: Trust | None, path: str | os.PathLike[str] | None) -> Poli
 
 def _of_environment() -> str | None:
     """Return the path in the environment: whose working directory it is must not decide which policy that means."""
-    path = os.environ.get(_VARIABLE) or None
+    path = os.environ.get(TRUST) or None
     if path is not None and not os.path.isabs(path):
-        raise UnsupportedError(
-            f"{_VARIABLE} is not an absolute path", expected="such as /etc/models.toml", found=path
-        )
+        raise UnsupportedError(f"{TRUST} is not an absolute path", expected="such as /etc/models.toml", found=path)
     return path
 
 
@@ -45,7 +41,7 @@ def by_environment(options: OpenOptions, target: Openable) -> OpenOptions:
     if policy is None:
         return options
     if path is None:
-        raise UnsupportedError("bytes have no signature beside them", hint=f"{_VARIABLE} demands one")
+        raise UnsupportedError("bytes have no signature beside them", hint=f"{TRUST} demands one")
     rule = policy.rule_for(path)
     rule.refuse_format("safetensors", path)
     proof = imported("tensorkeep.trust:prove")(rule, path)

@@ -7,10 +7,11 @@ from typing import Annotated, Final
 import typer
 
 import tensorkeep
-from tensorkeep.cli.commands.signing._password import VARIABLE, PasswordFile, asked_password, known_password
+from tensorkeep.cli.commands.signing._password import PasswordFile, asked_password, known_password
 from tensorkeep.cli.inputs import AsJson
 from tensorkeep.cli.terminal import json_lines, show, show_text
 from tensorkeep.errors import RefusedError, UnsupportedError
+from tensorkeep.variables import KEY_PASSWORD
 
 _AES: Final = "aes-256"
 
@@ -61,7 +62,7 @@ def keygen(
         password = asked_password(twice=True)
         if not password:
             raise RefusedError(
-                "there is no password to encrypt the key with", hint=f"Give --password-file, or set {VARIABLE}"
+                "there is no password to encrypt the key with", hint=f"Give --password-file, or set {KEY_PASSWORD}"
             )
     private = tensorkeep.signing.PrivateKey.generate(kind)  # type: ignore[arg-type]
     public = private.write(path, password)

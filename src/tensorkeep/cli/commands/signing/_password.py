@@ -5,20 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 from tensorkeep.errors import as_transport_error
-
-VARIABLE: Final = "TENSORKEEP_KEY_PASSWORD"
+from tensorkeep.variables import KEY_PASSWORD
 
 PasswordFile = Annotated[
     str | None,
     typer.Option(
         "--password-file",
         metavar="FILE",
-        help=f"File with the key's password or PIN. By default, {VARIABLE} is used, or you are asked.",
+        help=f"File with the key's password or PIN. By default, {KEY_PASSWORD} is used, or you are asked.",
     ),
 ]
 
@@ -26,7 +25,7 @@ PasswordFile = Annotated[
 def known_password(file: str | None) -> str | None:
     """Return the password that a file or the environment has, perhaps an empty one; None if neither has any."""
     if file is None:
-        return os.environ.get(VARIABLE)
+        return os.environ.get(KEY_PASSWORD)
     with as_transport_error("could not read the password", file):
         return Path(file).read_text(encoding="utf-8").rstrip("\r\n")
 

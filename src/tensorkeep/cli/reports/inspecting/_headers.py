@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import tensorkeep
 from tensorkeep.cli.reports.inspecting._report import Order, Report, report_on
@@ -12,15 +12,13 @@ from tensorkeep.cli.reports.inspecting._state import StateReport, read_state
 from tensorkeep.dtypes import HOLDS_QUANTIZED
 from tensorkeep.formats.safetensors import ENCRYPTION_KEY, describe_file
 from tensorkeep.transport import finish_pending_commit, open_source
+from tensorkeep.variables import TRUST
 
 if TYPE_CHECKING:
     from tensorkeep.encryption import Key
     from tensorkeep.formats import Description
     from tensorkeep.kinds import LeftOut
     from tensorkeep.quantized import Layouts
-
-_POLICY: Final = "TENSORKEEP_TRUST"
-"""The variable that names a policy; what that is, `tensorkeep.open` knows."""
 
 
 def read_report(
@@ -40,7 +38,7 @@ def read_report(
         engine is None
         and keys is None
         and trust is None
-        and not os.environ.get(_POLICY)
+        and not os.environ.get(TRUST)
         and path.endswith(".safetensors")
         and not os.path.isdir(path)
         and not _is_under_way(path)
