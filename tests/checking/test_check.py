@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -16,7 +17,10 @@ import tensorkeep
 from tensorkeep.checking import CheckReport
 from tensorkeep.errors import MissingDependencyError, SourceMissingError, UnsupportedError
 from tensorkeep.numpy import save_file
+from tensorkeep.quantized._record import FindingKind
 from tensorkeep.server import Server
+from tests.support import ROOT
+from tests.support.source import SOURCE
 
 State = dict[str, np.ndarray]
 
@@ -433,6 +437,17 @@ def test_a_config_that_makes_no_sense_is_ignored(text: str, model: Callable[...,
     assert tensorkeep.check(path).is_sound
     with pytest.raises((UnsupportedError, MissingDependencyError)):
         tensorkeep.check(path, against=path / "config.json")
+
+
+def test_the_page_explains_every_code() -> None:
+    source = "".join(path.read_text() for path in (SOURCE / "tensorkeep" / "checking").glob("*.py"))
+    found = set(re.findall(r'finding_about\(\s*"([a-z-]+)"', source))
+    found |= {f"quantized-{kind}" for kind in get_args(FindingKind)}
+
+    page = (ROOT / "docs" / "how-to" / "check.md").read_text()
+
+    assert len(found) > 25
+    assert {code for code in found if f"`{code}`" not in page} == set()
 
 
 def test_the_report_is_json(model: Callable[..., Path]) -> None:

@@ -366,6 +366,9 @@ def test_check_lists_what_is_wrong_and_compares_true_shapes() -> None:
         report = tensorkeep.check(whole, against=plain)
 
     assert (finding.code, finding.severity, finding.tensors) == ("quantized-contradiction", "error", ("a.weight",))
+    assert finding.expected == "blocks of [256, 384]"
+    assert str(finding.found).startswith("tensor `a.weight` has scales that do not fit its shape: F32 [7, 5]")
+    assert finding.advice
     assert report.findings == ()
 
 

@@ -35,6 +35,19 @@ _is_cache_scale: Final = re.compile(r"\.(?:k|v|kv)_scale$").search
 
 _WIDE: Final = frozenset(("F64", "F32", "F16", "BF16"))
 
+_ADVICE: Final = {
+    "missing": "Get these tensors again from where the checkpoint was made",
+    "activations": "Get these scales again from where the checkpoint was made, or quantize it again with calibration",
+    "contradiction": "Get the checkpoint again, or use the config.json that was saved with these tensors",
+    "reciprocal": "Leave out the scale that the layout of the configuration does not have: tensorkeep reshard --drop",
+    "overlap": "Let each module match one group of config_groups in config.json",
+    "declared": "Use the config.json that was saved with these tensors",
+    "ignored": "Use the config.json that was saved with these tensors",
+    "method": "Use the config.json that was saved with these tensors, or write their method into it",
+    "unsupported": None,
+}
+"""What to do about each kind of finding."""
+
 _MESSAGES: Final = {
     "missing": "quantized tensors lack a part, without which their numbers are not known",
     "activations": "scales of inputs or of the KV cache that the configuration announces are not there: "
@@ -69,8 +82,9 @@ def examine_quantized(found: Layouts) -> Iterator[CheckFinding]:
             "note" if not is_known else "error" if any(finding.is_error for finding in alike) else "warning",
             _MESSAGES[kind],
             [finding.tensor for finding in alike if finding.tensor is not None],
-            found=str(alike[0]),
-            advice="tensorkeep.quantized.layouts(...).findings lists each of them" if len(alike) > 1 else None,
+            expected=alike[0].expected,
+            found=alike[0].message + (f": {alike[0].found}" if alike[0].found else ""),
+            advice=_ADVICE[kind],
         )
 
 

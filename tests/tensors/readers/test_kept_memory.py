@@ -38,6 +38,4 @@ def test_little_memory_is_new_to_the_process(way: str, tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", STREAM, way, *paths], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout) < 0.5, (
-        "new bytes for each byte of the tensor; about 2 if each run gets new memory"
-    )
+    assert float(done.stdout) < 0.5, "new bytes for each byte of the tensor; about 2 if each run gets new memory"
