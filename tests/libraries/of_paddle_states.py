@@ -10,7 +10,7 @@ import paddle
 import pytest
 
 import tensorkeep.paddle
-from tensorkeep.errors import StateDictMismatchError, StateError
+from tensorkeep.errors import StateDictMismatchError
 from tests.libraries.states import RunStates, as_numpy, flat
 
 lr = paddle.optimizer.lr
@@ -148,11 +148,70 @@ def test_schedulers_and_scalers_by_name(tmp_path: Path) -> None:
         tensorkeep.paddle.restore(tmp_path / "x.safetensors", schedule=lr.CosineAnnealingDecay(0.1, 10))
 
 
-def test_an_optimizer_without_names_is_refused() -> None:
-    optimizer = paddle.optimizer.LBFGS(parameters=paddle.nn.Linear(2, 2).parameters())
+def lbfgs_run(width: int = 3, **options: Any) -> dict[str, Any]:
+    paddle.seed(3)
+    model = paddle.nn.Sequential(paddle.nn.Linear(4, width), paddle.nn.Tanh(), paddle.nn.Linear(width, 1))
+    options = {"max_iter": 3, "history_size": 4} | options
+    return {"model": model, "optimizer": paddle.optimizer.LBFGS(0.5, parameters=model.parameters(), **options)}
 
-    with pytest.raises(StateError, match="LBFGS cannot be captured"):
-        tensorkeep.paddle.capture(optimizer=optimizer)
+
+def train_by_lbfgs(run: dict[str, Any], n_steps: int) -> None:
+    inputs = paddle.to_tensor(np.linspace(-1, 1, 40, dtype=np.float32).reshape(10, 4))
+    model, optimizer = run["model"], run["optimizer"]
+
+    def closure() -> Any:
+        optimizer.clear_grad()
+        loss = ((model(inputs) - paddle.sin(3 * inputs.sum(1, keepdim=True))) ** 2).mean()
+        loss.backward()
+        return loss
+
+    for _ in range(n_steps):
+        optimizer.step(closure)
+
+
+@pytest.mark.parametrize("line_search_fn", [None, "strong_wolfe"])
+@pytest.mark.parametrize("n_steps", [0, 1, 4])
+def test_a_resumed_run_of_lbfgs_is_the_uninterrupted_one(
+    n_steps: int, line_search_fn: str | None, tmp_path: Path
+) -> None:
+    whole, resumed = lbfgs_run(line_search_fn=line_search_fn), lbfgs_run(line_search_fn=line_search_fn)
+    train_by_lbfgs(whole, n_steps)
+    tensorkeep.save(tensorkeep.paddle.capture(**whole), tmp_path / "x.safetensors")
+    train_by_lbfgs(whole, 3)
+    train_by_lbfgs(resumed, 2)  # what it did before is forgotten
+    tensorkeep.paddle.restore(tmp_path / "x.safetensors", **resumed)
+    train_by_lbfgs(resumed, 3)
+
+    found, expected = (tensorkeep.paddle.capture(**run, rng=False) for run in (resumed, whole))
+    assert expected["optimizer"]["state"]["n_iter"] > 3
+    assert flat(found) == flat(expected)
+
+
+def test_a_state_that_does_not_fit_lbfgs_changes_nothing(tmp_path: Path) -> None:
+    run = lbfgs_run()
+    train_by_lbfgs(run, 2)
+    good = as_numpy(tensorkeep.paddle.capture(optimizer=run["optimizer"], rng=False))["optimizer"]
+    before = flat(tensorkeep.paddle.capture(**run, rng=False))
+    held = good["state"]
+    for state in (
+        3,
+        {"state": held},
+        good | {"class": "Adam"},
+        good | {"shapes": [[4, 3]]},
+        good | {"state": held | {"d": held["d"][1:]}},
+        good | {"state": held | {"d": held["d"].astype(np.float64)}},
+        good | {"state": held | {"n_iter": -1}},
+        good | {"state": held | {"prev_loss": "low"}},
+        good | {"state": held | {"old_yk": held["old_yk"][1:]}},
+        good | {"state": held | {"ro": 3}},
+        good | {"state": held | {"other": 1.0}},
+    ):
+        with pytest.raises(StateDictMismatchError, match="optimizer "):
+            tensorkeep.paddle.restore({"optimizer": state}, optimizer=run["optimizer"], rng=False)
+    for other in (lbfgs_run(width=2), lbfgs_run(history_size=1)):
+        with pytest.raises(StateDictMismatchError, match="optimizer "):
+            tensorkeep.paddle.restore({"optimizer": good}, optimizer=other["optimizer"], rng=False)
+    assert flat(tensorkeep.paddle.capture(**run, rng=False)) == before
 
 
 def test_parameters_in_nested_states(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ What torch adds to it is in `training/`.
 - `mlx`: MLX's modules and optimizers (imports MLX).
 - `paddle_generators`: Paddle's random generators (imports Paddle).
 - `paddle_optimizers`: Paddle's optimizers and what belongs to them (imports Paddle).
+- `paddle_lbfgs`: the LBFGS of Paddle (imports Paddle).
 - `paddle`: Paddle's layers and runs (imports Paddle).
 """
 

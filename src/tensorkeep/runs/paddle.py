@@ -11,6 +11,7 @@ from tensorkeep.runs._actions import Action
 from tensorkeep.runs._run import Stateful, capture_run, restore_run
 from tensorkeep.runs._slots import prepare_slots, state_of_slots
 from tensorkeep.runs.paddle_generators import RNG_ACTIONS, capture_rng
+from tensorkeep.runs.paddle_lbfgs import PaddleLbfgs
 from tensorkeep.runs.paddle_optimizers import PaddleOptimizer, Stated, slot_of
 from tensorkeep.state import Classes
 from tensorkeep.transport import Openable
@@ -39,6 +40,8 @@ class _Paddle:
     def find(self, value: Any) -> Stateful | None:
         if isinstance(value, paddle.nn.Layer):
             return _Layer(value)
+        if isinstance(value, paddle.optimizer.LBFGS):
+            return PaddleLbfgs(value)
         if isinstance(value, paddle.optimizer.Optimizer):
             return PaddleOptimizer(value)
         return Stated(value) if isinstance(value, paddle.optimizer.lr.LRScheduler | paddle.amp.GradScaler) else None

@@ -16,7 +16,7 @@ import numpy as np
 import paddle
 
 from tensorkeep.arrays import convert_to
-from tensorkeep.errors import StateDictMismatchError, StateError
+from tensorkeep.errors import StateDictMismatchError
 from tensorkeep.runs._actions import Action
 from tensorkeep.runs._slots import Array, Slot, as_array, prepare_slots
 from tensorkeep.texts import listed
@@ -39,13 +39,6 @@ class PaddleOptimizer:
     def state(self) -> dict[str, Any]:
         """Return accumulators and master weights by the names of Paddle, and the state of the learning rate."""
         held = dict(self._optimizer.state_dict())
-        if isinstance(self._optimizer, paddle.optimizer.LBFGS):
-            raise StateError(
-                "Paddle's LBFGS cannot be captured: its state is not named after parameters",
-                expected="an optimizer whose state is tensors by name",
-                found=listed(map(str, held)),
-                hint="Leave the optimizer out: LBFGS then starts again from the restored weights",
-            )
         schedule = held.pop(_SCHEDULE, None)
         masters = dict(held.pop(_MASTER_WEIGHTS, {}))
         return {
