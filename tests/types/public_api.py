@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, assert_type
+from typing import TYPE_CHECKING, Any, assert_type
 
 import jax
 import mlx.core as mx
@@ -21,6 +21,9 @@ import tensorkeep.tensorflow
 import tensorkeep.torch
 from tensorkeep import LazyTensor, Opened, TensorView
 
+if TYPE_CHECKING:  # not installed where these tests run: its arrays are then of any type
+    import cupy  # pyright: ignore[reportMissingImports]
+
 
 def loaded() -> None:
     assert_type(tensorkeep.load("run/"), Any)
@@ -32,6 +35,7 @@ def loaded() -> None:
     assert_type(tensorkeep.load("run/", framework="tensorflow"), dict[str, tf.Tensor])
     assert_type(tensorkeep.load("run/", framework="mlx"), dict[str, mx.array])
     assert_type(tensorkeep.load("run/", framework="paddle"), dict[str, paddle.Tensor])
+    assert_type(tensorkeep.load("run/", framework="cupy"), dict[str, cupy.ndarray])
 
 
 def opened() -> None:
@@ -53,6 +57,7 @@ def opened() -> None:
         assert_type(dict(tensors.items()), dict[str, LazyTensor[torch.Tensor]])
         assert_type([lazy[...] for lazy in tensors.values()], list[torch.Tensor])
     assert_type(tensorkeep.open("run/", framework="jax")["w"][0], jax.Array)
+    assert_type(tensorkeep.open("run/", framework="cupy"), Opened[cupy.ndarray])
 
 
 def of_any_library(framework: tensorkeep.arrays.Framework, lazy: LazyTensor) -> None:
