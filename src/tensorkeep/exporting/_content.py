@@ -44,7 +44,7 @@ class WatchedTensor(TensorToWrite, frozen=True):
 
 
 def refuse_changed(tensors: Iterable[WatchedTensor]) -> None:
-    """Refuse tensors that gave other bytes than they should have, such as those of a damaged base and a patch."""
+    """Refuse tensors that gave other bytes than they should have, such as a patch makes of a damaged base."""
     given = [tensor for tensor in tensors if tensor.digests]
     refuse_other_bytes([(each.name, each.inner) for each in given], [each.digests[-1] for each in given])
 
