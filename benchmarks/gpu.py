@@ -66,8 +66,12 @@ CASES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "a background save, until it returns": ("tmpfs.safetensors", _SNAPSHOTS),
     "a save to tmpfs": (
         "tmpfs.safetensors",
-        ("tensorkeep, save", "safetensors, save", "limit: copies to the host"),
+        (
+            *("tensorkeep, save", "tensorkeep, save with digests", "safetensors, save"),
+            *("limit: copies to the host", "limit: writes"),
+        ),
     ),
+    "a save of 20,000 tensors of 2 kB": ("small.safetensors", ("tensorkeep, save", "safetensors, save")),
 }
 """Each case: its file, and who takes part."""
 

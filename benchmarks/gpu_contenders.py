@@ -203,6 +203,10 @@ def _save(path: Path, device: str) -> Any:
     return _timed_save(path, device, lambda state, into: tensorkeep.torch.save_file(state, into))
 
 
+def _save_with_digests(path: Path, device: str) -> Any:
+    return _timed_save(path, device, lambda state, into: tensorkeep.save(state, into, durable=False))
+
+
 def _save_with_safetensors(path: Path, device: str) -> Any:
     from safetensors.torch import save_file
 
@@ -235,6 +239,24 @@ def _copies_to_host(path: Path, device: str) -> Any:
     return time.perf_counter() - started
 
 
+def _write_by_all_cores(path: Path, device: str) -> Any:  # noqa: ARG001 - like the others
+    """Write as many bytes to a new file beside it, by a thread for each core, and copy nothing."""
+    n_threads = min(16, os.cpu_count() or 1)
+    buffer = memoryview(bytes(_READ_NBYTES))
+    nbytes = path.stat().st_size
+    into = path.with_suffix(".saved")
+    started = time.perf_counter()
+    with into.open("wb", buffering=0) as file, ThreadPoolExecutor(n_threads) as writers:
+
+        def write(start: int) -> None:
+            os.pwrite(file.fileno(), buffer[: nbytes - start], start)
+
+        list(writers.map(write, range(0, nbytes, _READ_NBYTES)))
+    took = time.perf_counter() - started
+    into.unlink()
+    return took
+
+
 CONTENDERS: Final[dict[str, Callable[[Path, str], Any]]] = {
     "tensorkeep": _load,
     "tensorkeep, verified": _load_and_verify,
@@ -260,8 +282,10 @@ CONTENDERS: Final[dict[str, Callable[[Path, str], Any]]] = {
     "limit: reads": _read_by_all_cores,
     "limit: reads, cold": _load_cold(_read_by_all_cores),
     "tensorkeep, save": _save,
+    "tensorkeep, save with digests": _save_with_digests,
     "tensorkeep, snapshot on the host": _snapshot("host"),
     "tensorkeep, snapshot on the device": _snapshot("device"),
     "safetensors, save": _save_with_safetensors,
     "limit: copies to the host": _copies_to_host,
+    "limit: writes": _write_by_all_cores,
 }

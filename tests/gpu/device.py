@@ -16,7 +16,7 @@ DEVICE = torch.device("cpu" if IS_STAND_IN else "cuda", 0)
 
 if IS_STAND_IN:
     import tensorkeep.torch as like_safetensors
-    from tensorkeep.arrays.torch import _device_memory
+    from tensorkeep.arrays.torch import streams
     from tensorkeep.compat import _safe_open
     from tests.support.tensors.late_device import CpuStreams
 
@@ -24,7 +24,7 @@ if IS_STAND_IN:
         """Do nothing, and count no bytes."""
         return 0
 
-    _device_memory.STREAMS["cpu"] = CpuStreams
+    streams.STREAMS["cpu"] = CpuStreams
     for module in (like_safetensors, _safe_open):
         setattr(module, "check_device", lambda device, library: device)  # noqa: B010 - mypy
     for name in ("synchronize", "empty_cache", "memory_allocated", "max_memory_allocated", "reset_peak_memory_stats"):

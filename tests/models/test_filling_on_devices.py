@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import tensorkeep
-from tensorkeep.arrays.torch import _device_memory
+from tensorkeep.arrays.torch import _device_memory, streams
 from tensorkeep.arrays.torch._dense import TorchArrays
 from tensorkeep.errors import IntegrityError, LimitError
 from tensorkeep.models import PartJob, fill_parts
@@ -28,7 +28,7 @@ COMPUTE = _whole._compute
 @pytest.fixture(autouse=True)
 def n_copied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Let the CPU be a device where parameters are; return the bytes of the transfers to it."""
-    monkeypatch.setitem(_device_memory.STREAMS, "cpu", CpuStreams)
+    monkeypatch.setitem(streams.STREAMS, "cpu", CpuStreams)
     make, fill = TorchArrays.__init__, _device_memory.TorchCopies.fill
     found: list[int] = []
 

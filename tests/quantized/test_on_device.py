@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import tensorkeep
-from tensorkeep.arrays.torch import _device_memory
+from tensorkeep.arrays.torch import _device_memory, streams
 from tensorkeep.arrays.torch._arithmetic import TorchArithmetic
 from tensorkeep.errors import FormatError, IntegrityError, LimitError
 from tensorkeep.quantized import dequantize
@@ -33,7 +33,7 @@ DEVICE = "cpu:0"
 @pytest.fixture(autouse=True)
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Let the device compute however small tensors are; return the names of those that it was given."""
-    monkeypatch.setitem(_device_memory.STREAMS, "cpu", CpuStreams)
+    monkeypatch.setitem(streams.STREAMS, "cpu", CpuStreams)
     monkeypatch.setattr(_by_device, "_COMPUTED_FROM_NBYTES", 1)
     names: list[str] = []
     fill = _by_device.fill_computed

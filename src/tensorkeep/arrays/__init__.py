@@ -8,7 +8,8 @@ does everything right. A library is imported when the first tensor of it is made
 - `_framework`: array libraries and their tensors in annotations. Pure.
 - `_registry`: the table, and the library for a name or a tensor.
 - `_codec`: objects of any library as plain data and back.
-- `_device_memory`: copies to a device in the background: `DeviceMemory`, which some implement, and `Order`. Pure.
+- `_fetching`: copies from a device in the background: `FetchingMemory`, which some implement. Pure.
+- `_device_memory`: copies to it: `DeviceMemory`, which some implement, and `Order`. Pure.
 - `_arithmetic`: what formulas of quantized numbers need: `Arithmetic`, for NumPy and for devices of torch. Pure.
 - `_dlpack`: objects of other libraries that export their memory.
 - `_attributes`: what is kept of a dense tensor beside its elements. Pure.
@@ -47,8 +48,6 @@ from tensorkeep.arrays._codec import (
 from tensorkeep.arrays._device_memory import (
     DeviceCopies,
     DeviceMemory,
-    HostBuffer,
-    Mark,
     Move,
     Order,
     StagedArrays,
@@ -57,6 +56,7 @@ from tensorkeep.arrays._device_memory import (
     order_of,
 )
 from tensorkeep.arrays._dlpack import any_tensor_to_write, exports_memory
+from tensorkeep.arrays._fetching import DeviceFetches, Fetched, FetchingMemory, HostBuffer, Mark, OnDevice
 from tensorkeep.arrays._framework import (
     ArrayT,
     CupyName,
@@ -92,9 +92,12 @@ __all__ = [
     "CupyName",
     "DenseArrays",
     "DeviceCopies",
+    "DeviceFetches",
     "DeviceMemory",
     "EncodedObject",
     "Extent",
+    "Fetched",
+    "FetchingMemory",
     "Framework",
     "HostBuffer",
     "JaxName",
@@ -104,6 +107,7 @@ __all__ = [
     "Move",
     "NumpyName",
     "ObjectCodec",
+    "OnDevice",
     "Order",
     "PaddleName",
     "SharedMemory",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from tensorkeep.arrays._fetching import OnDevice
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
@@ -134,6 +135,7 @@ class StreamedTensor(TensorToWrite, frozen=True):
         stream_memory: Implements `memory`.
         digest: BLAKE3 that its bytes must have, or it is not written; None if that is not known before.
         copy_on_device: Implements `copied_on_device`; None for a tensor on the CPU.
+        on_device: Where it is, if its device copies in the background.
     """
 
     stream: Callable[[], Iterator[Buffer]]
@@ -141,6 +143,7 @@ class StreamedTensor(TensorToWrite, frozen=True):
     stream_memory: Callable[[int, int], Iterator[Buffer]] | None = None
     digest: bytes | None = None
     copy_on_device: Callable[[], TensorToWrite | None] | None = None
+    on_device: OnDevice | None = None
 
     def copied_on_device(self) -> TensorToWrite | None:
         return self.copy_on_device() if self.copy_on_device is not None else None

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeAlias, TypeGuard
 import msgspec
 
 from tensorkeep.arrays._base import DenseArrays
+from tensorkeep.arrays._fetching import FetchingMemory, HostBuffer, Mark
 from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
 
@@ -41,23 +42,6 @@ class Target(msgspec.Struct, frozen=True, eq=False):
     stored: DType
 
 
-class HostBuffer(Protocol):
-    """Memory of the CPU that the device can copy from by itself.
-
-    Attributes:
-        data: The bytes.
-    """
-
-    data: memoryview
-
-
-class Mark(Protocol):
-    """A point in the sequence of a device's copies."""
-
-    def wait(self) -> None:
-        """Wait until the device has reached it."""
-
-
 class DeviceCopies(Protocol):
     """Copies to tensors on a device, in the order of the calls."""
 
@@ -68,14 +52,8 @@ class DeviceCopies(Protocol):
         """Wait for all copies."""
 
 
-class DeviceMemory(Protocol):
-    """The memory of one device.
-
-    Attributes:
-        name: The same for all objects of one device.
-    """
-
-    name: str
+class DeviceMemory(FetchingMemory, Protocol):
+    """The memory of one device."""
 
     def free_nbytes(self) -> int | None:
         """Return how many bytes can be allocated; None if that is not known."""
@@ -88,9 +66,6 @@ class DeviceMemory(Protocol):
 
     def parts(self, whole: Target, places: Sequence[tuple[TensorEntry, int]]) -> list[Any]:
         """Return tensors over bytes of another, ascending, each from a byte where its elements may begin."""
-
-    def host_buffer(self, nbytes: int) -> HostBuffer:
-        """Allocate a buffer to copy from."""
 
     def start(self, targets: Mapping[int, Target], buffer_nbytes: int) -> DeviceCopies:
         """Start a sequence of copies, which follows all work that the caller has begun on the device."""

@@ -3,11 +3,13 @@
 - `indexing/`: which bytes an index needs. Pure.
 - `quantized/`: the numbers in ggml's blocks.
 - `to_device/`: loads to a device through a fixed amount of the CPU's memory.
+- `from_device/`: saves from a device, in the same way.
 - `readers/`: how a tensor's elements are read.
 - `lazy/`: lazy tensors and mappings of them.
 - `writing/`: writing one file.
 """
 
+from tensorkeep.tensors.from_device import fetch_each
 from tensorkeep.tensors.indexing import (
     Axis,
     Placement,
@@ -67,7 +69,7 @@ from tensorkeep.tensors.readers import (
     stored_pieces,
     take_block,
 )
-from tensorkeep.tensors.to_device import staging
+from tensorkeep.tensors.to_device import staging, staging_options, staging_with
 from tensorkeep.tensors.writing import (
     BlockStream,
     Digesting,
@@ -142,6 +144,7 @@ __all__ = [
     "cover_fault",
     "encrypted_nbytes",
     "explain",
+    "fetch_each",
     "file_body",
     "load_sharing",
     "load_together",
@@ -167,6 +170,8 @@ __all__ = [
     "serialize_tensors",
     "shard_range",
     "staging",
+    "staging_options",
+    "staging_with",
     "stored_bytes",
     "stored_pieces",
     "take_block",

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import tensorkeep
-from tensorkeep.arrays.torch import _device_memory
+from tensorkeep.arrays.torch import streams
 from tensorkeep.arrays.torch._dense import TorchArrays
 from tests.support.tensors.thread_streams import DEFAULT, Stream, ThreadStreams
 
@@ -18,7 +18,7 @@ from tests.support.tensors.thread_streams import DEFAULT, Stream, ThreadStreams
 @pytest.fixture(autouse=True)
 def caller(monkeypatch: pytest.MonkeyPatch) -> Stream:
     """Let the CPU have streams, and return the one in which the caller works."""
-    monkeypatch.setitem(_device_memory.STREAMS, "cpu", ThreadStreams)
+    monkeypatch.setitem(streams.STREAMS, "cpu", ThreadStreams)
     return Stream()
 
 

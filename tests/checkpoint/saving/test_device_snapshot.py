@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import tensorkeep
-from tensorkeep.arrays.torch import _device_memory
+from tensorkeep.arrays.torch import streams
 from tensorkeep.checkpoint.saving import _snapshot
 from tensorkeep.errors import UnsupportedError
 from tests.support.tensors.late_device import CpuStreams
@@ -43,7 +43,7 @@ class LateStreams(CpuStreams):
 
 @pytest.fixture(autouse=True)
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    monkeypatch.setitem(_device_memory.STREAMS, "cpu", LateStreams)
+    monkeypatch.setitem(streams.STREAMS, "cpu", LateStreams)
     LateEvent.is_reached.clear()
     yield LateEvent.is_reached
     LateEvent.is_reached.set()
@@ -93,7 +93,7 @@ def test_a_device_without_room_is_copied_to_the_host(tmp_path: Path, monkeypatch
         raise torch.OutOfMemoryError("the device is full")
 
     monkeypatch.setattr(torch.Tensor, "clone", full)
-    monkeypatch.setitem(_device_memory.STREAMS, "cpu", CpuStreams)
+    monkeypatch.setitem(streams.STREAMS, "cpu", CpuStreams)
 
     tensorkeep.save_async(state(), tmp_path / "x.safetensors", snapshot="device").result(60)
 
@@ -101,26 +101,29 @@ def test_a_device_without_room_is_copied_to_the_host(tmp_path: Path, monkeypatch
 
 
 def test_large_tensors_of_a_device_are_copied_by_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(_device_memory.STREAMS, "cpu", CpuStreams)
+    monkeypatch.setitem(streams.STREAMS, "cpu", CpuStreams)
     values = {f"{n}": torch.randn(1500 + n, 1000).T for n in range(3)}  # several buffers of each
     expected = {name: tensor.clone() for name, tensor in values.items()}
     threads: set[threading.Thread] = set()
+    are_two = threading.Event()
     fill = _snapshot._Memory.fill
 
-    def noted(self: Any, start: int, buffers: Any) -> None:
+    def together(self: Any, start: int, buffers: Any) -> None:
         threads.add(threading.current_thread())
+        if len(threads) == 2:
+            are_two.set()
+        assert are_two.wait(60)
         fill(self, start, buffers)
 
-    monkeypatch.setattr(_snapshot._Memory, "fill", noted)
-    handle = tensorkeep.save_async(values, tmp_path / "x.safetensors", snapshot="host")
+    monkeypatch.setattr(_snapshot._Memory, "fill", together)
+    with tensorkeep.staging(n_threads=2):
+        handle = tensorkeep.save_async(values, tmp_path / "x.safetensors", snapshot="host")
     for tensor in values.values():
         tensor.zero_()
     handle.result(60)
 
     loaded = tensorkeep.load(tmp_path / "x.safetensors")
     assert all(loaded[name].equal(tensor) for name, tensor in expected.items())
-    assert threads
-    assert threading.current_thread() not in threads
 
 
 def test_other_places_are_refused(tmp_path: Path) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 
-from tensorkeep.arrays import HostBuffer, Move, Target
+from tensorkeep.arrays import Fetched, HostBuffer, Move, OnDevice, Target
 from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import LimitError
@@ -44,6 +44,8 @@ class LateDevice:
         buffers: All that were allocated.
         n_filled: Calls of `fill`.
         copies: Those that were started.
+        fetches: Those from the device that were started.
+        orders: What they follow.
         fails_at: The call of `fill` that fails.
         n_buffers_at_most: Buffers that can be allocated before memory is exhausted.
         n_tensors_at_most: The same of tensors.
@@ -66,6 +68,8 @@ class LateDevice:
         self.n_allocated = 0
         self.n_filled = 0
         self.copies: list[LateCopies] = []
+        self.fetches: list[LateFetches] = []
+        self.orders: list[Any] = []
         self.fails_at = fails_at
         self.n_buffers_at_most = n_buffers_at_most
         self._free_nbytes = free_nbytes
@@ -73,7 +77,18 @@ class LateDevice:
     @property
     def is_copying(self) -> bool:
         """Whether a copy is under way, or may begin, that nobody waits for."""
-        return any(copies.n_begun and copies.thread.is_alive() for copies in self.copies)
+        return any(copies.n_begun and copies.thread.is_alive() for copies in self.copies) or any(
+            fetches.thread.is_alive() for fetches in self.fetches
+        )
+
+    def holding(self, data: bytes, order: Any = None) -> OnDevice:
+        """Return a tensor of bytes that is on the device."""
+
+        def parts(nbytes: int) -> Iterator[tuple[int, bytes]]:
+            for start in range(0, len(data), nbytes):
+                yield len(part := data[start : start + nbytes]), part
+
+        return OnDevice(self, parts, order)
 
     def free_nbytes(self) -> int | None:
         return self._free_nbytes
@@ -107,6 +122,48 @@ class LateDevice:
         self.threads.add(threading.current_thread())
         self.copies.append(LateCopies(self, targets))
         return self.copies[-1]
+
+    def start_fetching(self, orders: Sequence[Any], buffer_nbytes: int) -> LateFetches:
+        self.orders += orders
+        self.fetches.append(LateFetches(self))
+        return self.fetches[-1]
+
+
+class LateFetches:
+    """`DeviceFetches` made by a thread, some time after they were begun, which spoils a buffer first."""
+
+    def __init__(self, device: LateDevice) -> None:
+        self._device = device
+        self._begun: SimpleQueue[tuple[HostBuffer, Sequence[Fetched], Mark] | None] = SimpleQueue()
+        self._random = random.Random(7)
+        self._is_in_fetch = threading.Lock()
+        self.thread = threading.Thread(target=self._copy, daemon=True)
+        self.thread.start()
+
+    def fetch(self, parts: Sequence[Fetched], buffer: HostBuffer) -> Mark:
+        assert self._is_in_fetch.acquire(blocking=False), "two threads at once"
+        try:
+            if self._device.n_filled == self._device.fails_at:
+                raise RuntimeError("the device is lost")
+            self._device.n_filled += 1
+            buffer.data[:] = b"\xee" * len(buffer.data)
+            self._begun.put((buffer, parts, mark := Mark()))
+            return mark
+        finally:
+            self._is_in_fetch.release()
+
+    def _copy(self) -> None:
+        while (begun := self._begun.get()) is not None:
+            buffer, parts, mark = begun
+            time.sleep(self._random.random() * 0.002)
+            for each in parts:
+                buffer.data[each.start : each.stop] = each.part
+            mark.is_reached.set()
+
+    def end(self) -> None:
+        self._begun.put(None)
+        self.thread.join(60)
+        assert not self.thread.is_alive()
 
 
 class LateCopies:

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import tensorkeep
-from tensorkeep.arrays.torch import _device_memory
+from tensorkeep.arrays.torch import _device_memory, streams
 from tensorkeep.errors import IntegrityError, LimitError
 from tensorkeep.formats.hdf5.chunks._chunks import Hdf5Chunks
 from tensorkeep.quantized import dequantize
@@ -36,7 +36,7 @@ TARGETS = ["f64", "f32", "f16", "bf16", "f8_e4m3", "f8_e5m2", "f8_e4m3fnuz", "f8
 @pytest.fixture(autouse=True)
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """Return the bytes of the transfers of each load that is staged."""
-    monkeypatch.setitem(_device_memory.STREAMS, "cpu", CpuStreams)
+    monkeypatch.setitem(streams.STREAMS, "cpu", CpuStreams)
     found: list[list[int]] = []
     start, fill = _device_memory.TorchDeviceMemory.start, _device_memory.TorchCopies.fill
 

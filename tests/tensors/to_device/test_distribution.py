@@ -11,7 +11,7 @@ import torch
 
 import tensorkeep
 from tensorkeep.arrays import Move, Target
-from tensorkeep.arrays.torch import _device_memory
+from tensorkeep.arrays.torch import streams
 from tensorkeep.arrays.torch._distribution import distribute
 from tensorkeep.dtypes import BY_NAME, BY_TORCH
 from tests.support.tensors.late_device import CpuStreams
@@ -71,7 +71,7 @@ def test_tensors_of_one_dtype_go_to_tensors_of_several(at_once: list[int]) -> No
 
 
 def test_nans_of_packed_weights_keep_their_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(_device_memory.STREAMS, "cpu", CpuStreams)
+    monkeypatch.setitem(streams.STREAMS, "cpu", CpuStreams)
     words = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
     saved = {str(n): words.clone().view((torch.bfloat16, torch.float16)[n % 2]) for n in range(8)}
     tensorkeep.torch.save_file(saved, tmp_path / "x.safetensors")
@@ -85,7 +85,7 @@ def test_nans_of_packed_weights_keep_their_bits(tmp_path: Path, monkeypatch: pyt
 def test_the_default_device_is_not_that_of_the_buffers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, default: str
 ) -> None:
-    monkeypatch.setitem(_device_memory.STREAMS, "cpu", CpuStreams)
+    monkeypatch.setitem(streams.STREAMS, "cpu", CpuStreams)
     saved = {"large": torch.randn(300, 1000), "small": torch.randn(9)}
     tensorkeep.torch.save_file(saved, tmp_path / "x.safetensors")
 

@@ -13,7 +13,7 @@ import torch
 
 import tensorkeep
 from tensorkeep.arrays import Target, adapter_for, has_device_memory
-from tensorkeep.arrays.torch import _device_memory, to_host
+from tensorkeep.arrays.torch import _device_memory, streams, to_host
 from tensorkeep.arrays.torch._device_memory import TorchDeviceMemory
 from tensorkeep.arrays.torch.streams import current_stream
 from tensorkeep.dtypes import BY_NAME
@@ -32,7 +32,7 @@ DEVICE = "cpu:0"
 @pytest.fixture(autouse=True)
 def copies_to_the_cpu(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the numbers of moves of all transfers."""
-    monkeypatch.setitem(_device_memory.STREAMS, "cpu", CpuStreams)
+    monkeypatch.setitem(streams.STREAMS, "cpu", CpuStreams)
     calls: list[int] = []
     fill = _device_memory.TorchCopies.fill
 

@@ -4,9 +4,10 @@
 - `partitioned`: models whose parameters DeepSpeed has partitioned.
 - `_dtypes`: torch's dtypes by row of the dtype table.
 - `_distribution`: bytes on a device, distributed to tensors.
-- `_device_memory`: copies to CUDA and XPU devices in the background.
+- `streams`: in which threads work on CUDA and XPU devices.
+- `_fetches`: copies from these devices in the background.
+- `_device_memory`: their memory, and copies to it.
 - `_arithmetic`: operations on these devices for formulas of quantized numbers.
-- `streams`: in which threads work on these devices.
 - `to_host`: parts of tensors copied back while others are written.
 - `_dense`: `TorchArrays`, dense tensors over buffers and storages, on devices, cast, and described for writing.
 - `_attributes`: Parameter or Buffer, requires_grad, memory format.

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tensorkeep.arrays.torch._device_memory import STREAMS
+from tensorkeep.arrays.torch.streams import STREAMS
 
 Table: TypeAlias = npt.NDArray[Any]
 

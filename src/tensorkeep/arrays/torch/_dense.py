@@ -15,10 +15,10 @@ from tensorkeep.arrays._pieces import pieces
 from tensorkeep.arrays.elements import aligned, elements_of, pack, within_numpys_limits
 from tensorkeep.arrays.in_memory import TensorInMemory, bytes_at
 from tensorkeep.arrays.torch._arithmetic import TorchArithmetic
-from tensorkeep.arrays.torch._device_memory import STREAMS, TorchDeviceMemory
+from tensorkeep.arrays.torch._device_memory import TorchDeviceMemory, on_device
 from tensorkeep.arrays.torch._dtypes import torch_dtype
 from tensorkeep.arrays.torch.devices import NO_DEVICE, check_device
-from tensorkeep.arrays.torch.streams import DeviceStream, current_stream, new_stream
+from tensorkeep.arrays.torch.streams import STREAMS, DeviceStream, current_stream, new_stream
 from tensorkeep.arrays.torch.to_host import PART_NBYTES, parts_on_host
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import BY_NAME, BY_TORCH, DTYPES, FOREIGN_DTYPES, DType
@@ -243,6 +243,7 @@ def _streamed(tensor: torch.Tensor, dtype: DType) -> StreamedTensor:
         lambda: _extent(tensor, is_packed=dtype.is_packed),
         lambda start, stop: _memory(tensor, start, stop, caller),
         copy_on_device=(lambda: _copied_on_device(tensor, dtype)) if tensor.device.type in STREAMS else None,
+        on_device=on_device(tensor, caller),
     )
 
 

@@ -1,23 +1,23 @@
-"""Copies to the memory of a CUDA or XPU device, on a stream of their own."""
+"""The memory of a CUDA or XPU device, and copies to it on a stream of their own."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import torch
 
 from tensorkeep.arrays._device_memory import Move, Target
+from tensorkeep.arrays._fetching import OnDevice
+from tensorkeep.arrays._pieces import pieces
 from tensorkeep.arrays.torch._distribution import distribute
 from tensorkeep.arrays.torch._dtypes import torch_dtype
+from tensorkeep.arrays.torch._fetches import Mark, TorchFetches
+from tensorkeep.arrays.torch.streams import STREAMS, DeviceStream, stream_after
 from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import LimitError
-
-STREAMS: Final[dict[str, Any]] = {"cuda": torch.cuda, "xpu": torch.xpu}
-"""Types of devices that copy in the background from pinned memory, and torch's modules of their streams.
-
-Others, such as mps, share the CPU's memory, or are filled by plain copies."""
 
 _DIRECT_FROM_NBYTES: Final = 2**18
 """Bytes from which a piece is copied straight into its tensor. Smaller ones are copied together, and then distributed
@@ -103,16 +103,9 @@ class TorchDeviceMemory:
         stream.wait_stream(self._module.current_stream(self._device))
         return TorchCopies(self._module, stream, scratch, targets)
 
-
-class _Mark:
-    """An event on the stream of copies."""
-
-    def __init__(self, event: Any) -> None:
-        self._event = event
-
-    def wait(self) -> None:
-        """Wait until the device has reached it; other threads run meanwhile."""
-        self._event.synchronize()
+    def start_fetching(self, orders: Sequence[DeviceStream], buffer_nbytes: int) -> TorchFetches:
+        """Start a sequence of copies from the device that follows the work in some streams."""
+        return TorchFetches(stream_after(self._device, orders), self._device, buffer_nbytes)
 
 
 class TorchCopies:
@@ -124,7 +117,7 @@ class TorchCopies:
         self._scratch = scratch
         self._targets = targets
 
-    def fill(self, buffer: Any, moves: Sequence[Move]) -> _Mark:
+    def fill(self, buffer: Any, moves: Sequence[Move]) -> Mark:
         """Begin to copy from a buffer."""
         with self._module.stream(self._stream), torch.inference_mode():
             together: list[Move] = []
@@ -135,7 +128,7 @@ class TorchCopies:
                     together.append(move)
             if together:
                 self._copy_together(together, buffer.tensor)
-            return _Mark(self._stream.record_event())
+            return Mark(self._stream.record_event())
 
     def _is_as_stored(self, move: Move) -> bool:
         """Whether the memory of a move's tensor is what the buffers hold."""
@@ -157,6 +150,22 @@ class TorchCopies:
     def end(self) -> None:
         """Wait for all copies."""
         self._stream.synchronize()
+
+
+def on_device(tensor: torch.Tensor, order: DeviceStream) -> OnDevice | None:
+    """Say where a tensor is, if it is on a device that copies in the background."""
+    if tensor.device.type not in STREAMS or not tensor.numel() or sys.byteorder != "little":
+        return None
+    whole = tensor.detach()
+    whole = whole.view(-1) if whole.is_contiguous() else whole
+    itemsize = tensor.element_size()
+
+    def parts(nbytes: int) -> Iterator[tuple[int, torch.Tensor]]:
+        for index in pieces(tuple(whole.shape), itemsize, nbytes):
+            part = whole[index]
+            yield part.numel() * itemsize, part
+
+    return OnDevice(TorchDeviceMemory(tensor.device), parts, order)
 
 
 def _runs_of_places(places: Sequence[tuple[TensorEntry, int]]) -> Iterator[list[tuple[TensorEntry, int]]]:

@@ -6,12 +6,16 @@ before the caller's kernels have written it, and the caller could use one before
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Final
 
 import torch
 
-from tensorkeep.arrays.torch._device_memory import STREAMS
+STREAMS: Final[dict[str, Any]] = {"cuda": torch.cuda, "xpu": torch.xpu}
+"""Types of devices that copy in the background from pinned memory, and torch's modules of their streams.
+
+Others, such as mps, share the CPU's memory, or are filled by plain copies."""
 
 
 class DeviceStream:
@@ -28,10 +32,12 @@ class DeviceStream:
 
     def follower(self) -> DeviceStream:
         """Return a new stream for work that follows all that was begun in this one."""
-        follower = new_stream(self._device)
+        return stream_after(self._device, [self])
+
+    def synchronize(self) -> None:
+        """Wait for all work that was begun in this stream."""
         if self._module is not None:
-            follower._stream.wait_stream(self._stream)
-        return follower
+            self._stream.synchronize()
 
     def event(self) -> Any:
         """Return an event after all work that was begun in this stream; None if the device has no streams."""
@@ -48,3 +54,12 @@ def new_stream(device: torch.device) -> DeviceStream:
     """Return a stream for work that follows no other."""
     module = STREAMS.get(device.type)
     return DeviceStream(device, None if module is None else module.Stream(device))
+
+
+def stream_after(device: torch.device, streams: Iterable[DeviceStream]) -> DeviceStream:
+    """Return a new stream for work that follows all that was begun in others."""
+    after = new_stream(device)
+    if device.type in STREAMS:
+        for stream in {each._stream for each in streams}:
+            after._stream.wait_stream(stream)
+    return after

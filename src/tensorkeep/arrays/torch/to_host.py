@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import torch
 
-from tensorkeep.arrays.torch._device_memory import STREAMS
-from tensorkeep.arrays.torch.streams import DeviceStream
+from tensorkeep.arrays.torch.streams import STREAMS, DeviceStream
 
 PART_NBYTES: Final = 4 * 2**20
 """Bytes of one part: long enough for the device to copy at full speed."""

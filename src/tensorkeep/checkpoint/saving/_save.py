@@ -15,7 +15,7 @@ from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES
 from tensorkeep.kinds.safetensors import Checkpoint, TensorFile
 from tensorkeep.layout import Index, parse_size
 from tensorkeep.parallel import ProgressMeter, parallel_map
-from tensorkeep.tensors import Prepared, Ties, check_target, prepare
+from tensorkeep.tensors import Prepared, Ties, check_target, prepare, staging_options, staging_with
 
 
 def save_checkpoint(
@@ -148,9 +148,11 @@ def stage_all(destination: Destination, plan: SavePlan, options: SaveOptions) ->
     meter = ProgressMeter(options.progress, plan.nbytes)
     # What changed since the reused checkpoint is mostly small: the disk takes it while the rest is compared.
     files = sorted(plan.files, key=plan.nbytes_of) if options.reuse is not None else list(plan.files)
-    parallel_map(
-        lambda file: destination.stage(file, meter.counting()),
-        files,
-        n_threads=min(len(files), destination.max_writers),
-        meter=meter,
-    )
+    n_threads = max(1, min(len(files), destination.max_writers))
+    share = staging_options().divided(n_threads)
+
+    def stage(file: str) -> None:
+        with staging_with(share):  # what the caller has set, in whatever thread
+            destination.stage(file, meter.counting())
+
+    parallel_map(stage, files, n_threads=n_threads, meter=meter)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -17,12 +17,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.arrays import StreamedTensor, TensorToWrite
+from tensorkeep.arrays import Fetched, OnDevice, StreamedTensor, TensorToWrite
 from tensorkeep.buffers import Buffer
 from tensorkeep.errors import IntegrityError
 from tensorkeep.limits import ARENA_NBYTES, HASHED_APART_NBYTES, WRITE_NBYTES
 from tensorkeep.parallel import Workers
-from tensorkeep.tensors import LazyTensor, Prepared, StoredTensor
+from tensorkeep.tensors import LazyTensor, Prepared, StoredTensor, fetch_each
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -212,18 +212,20 @@ def _copied(host: TensorToWrite, memory: _Memory, start: int) -> TensorToWrite:
 
 
 def _copy(to_write: Mapping[str, TensorToWrite], places: Mapping[str, int], memory: _Memory) -> None:
-    """Copy all tensors: small ones and those of most devices at once, the others by several threads."""
+    """Copy all tensors: small ones at once, the others by several threads; tensors of devices come last."""
+    fetched: list[tuple[int, int, OnDevice]] = []
     threads = Workers(min(_MAX_THREADS, os.cpu_count() or 1), "tensorkeep-snapshot")
     waiting: deque[Future[None]] = deque()
     try:
         for name, start in places.items():
             host = to_write[name]
-            is_streamed = isinstance(host, StreamedTensor) and host.copy_on_device is not None
-            if host.nbytes < HASHED_APART_NBYTES or not (is_streamed or _is_on_cpu(host)):
+            if isinstance(host, StreamedTensor) and host.on_device is not None:
+                fetched.append((start, host.nbytes, host.on_device))
+                continue
+            if host.nbytes < HASHED_APART_NBYTES or not _is_on_cpu(host):
                 memory.fill(start, _checked(name, host))
                 continue
-            own = _checked(name, host)
-            for begin, buffers in _one_by_one(start, own) if is_streamed else _parts(start, host.nbytes, own):
+            for begin, buffers in _parts(start, host.nbytes, _checked(name, host)):
                 waiting.append(threads.submit(memory.fill, begin, buffers))
                 if len(waiting) > _MAX_WAITING:
                     waiting.popleft().result()
@@ -231,18 +233,22 @@ def _copy(to_write: Mapping[str, TensorToWrite], places: Mapping[str, int], memo
             future.result()
     finally:
         threads.shutdown(cancel=True)
+    _fetch(fetched, memory)
+
+
+def _fetch(tensors: Iterable[tuple[int, int, OnDevice]], memory: _Memory) -> None:
+    """Copy tensors of devices to their places in memory."""
+
+    def take(parts: Sequence[Fetched], data: memoryview) -> None:
+        for each in parts:
+            memory.fill(each.tensor + each.offset, [data[each.start : each.stop]])
+
+    fetch_each(tensors, take)
 
 
 def _is_on_cpu(host: TensorToWrite) -> bool:
     extent = host.extent()
     return extent is not None and extent.device == "cpu"
-
-
-def _one_by_one(start: int, buffers: Iterator[Buffer]) -> Iterator[tuple[int, Iterable[Buffer]]]:
-    """Give each buffer that a CUDA or XPU device has filled, which is new memory; the device fills the next."""
-    for buffer in buffers:
-        yield start, [buffer]
-        start += memoryview(buffer).nbytes
 
 
 def _parts(start: int, nbytes: int, buffers: Iterator[Buffer]) -> Iterator[tuple[int, Iterable[Buffer]]]:

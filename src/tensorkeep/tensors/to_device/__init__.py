@@ -17,6 +17,7 @@ their own, and are complete when a load returns. Nothing here knows an array lib
 """
 
 from tensorkeep.tensors.to_device._blocks import Block, BlockLoad, fill_blocks, load_blocks
+from tensorkeep.tensors.to_device._buffers import HostBuffers
 from tensorkeep.tensors.to_device._device_map import devices_of
 from tensorkeep.tensors.to_device._devices import fill_each_device
 from tensorkeep.tensors.to_device._load import (
@@ -28,8 +29,20 @@ from tensorkeep.tensors.to_device._load import (
     gathering_device,
     load_staged,
 )
-from tensorkeep.tensors.to_device._options import MIN_HOST_BUDGET, StagingOptions, staging, staging_options
-from tensorkeep.tensors.to_device._pipeline import Filling, begin_filling, buffer_nbytes, fill_targets
+from tensorkeep.tensors.to_device._options import (
+    MIN_HOST_BUDGET,
+    StagingOptions,
+    staging,
+    staging_options,
+    staging_with,
+)
+from tensorkeep.tensors.to_device._pipeline import (
+    Filling,
+    begin_filling,
+    buffer_nbytes,
+    buffer_nbytes_of,
+    fill_targets,
+)
 from tensorkeep.tensors.to_device._plan import Part, plan_tasks
 from tensorkeep.tensors.to_device._room import require_room, room_left
 
@@ -39,12 +52,14 @@ __all__ = [
     "BlockLoad",
     "DeviceLoad",
     "Filling",
+    "HostBuffers",
     "Part",
     "Staged",
     "StagingOptions",
     "are_worth_staging",
     "begin_filling",
     "buffer_nbytes",
+    "buffer_nbytes_of",
     "can_stage",
     "device_memory_of",
     "devices_of",
@@ -59,4 +74,5 @@ __all__ = [
     "room_left",
     "staging",
     "staging_options",
+    "staging_with",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 
-from tensorkeep.arrays import DeviceMemory, HostBuffer, Mark
+from tensorkeep.arrays import FetchingMemory, HostBuffer, Mark
 
 
 class HostBuffers:
@@ -14,7 +14,7 @@ class HostBuffers:
     So one is always free, or will be when the device has copied it: no thread waits for another.
     """
 
-    def __init__(self, device: DeviceMemory, n_buffers: int, nbytes: int) -> None:
+    def __init__(self, device: FetchingMemory, n_buffers: int, nbytes: int) -> None:
         self._device = device
         self._nbytes = nbytes
         self._n_unmade = n_buffers

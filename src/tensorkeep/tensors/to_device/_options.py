@@ -1,4 +1,4 @@
-"""What a load to a device may use, for all loads within a block."""
+"""What loads to devices and saves from them may use, within a block."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _MAX_THREADS: Final = 16
 
 
 class StagingOptions(msgspec.Struct, frozen=True):
-    """What a load to a device may use.
+    """What a load to a device, or a save from one, may use.
 
     Attributes:
-        host_budget: Bytes of the CPU's memory that hold what is read until the device has copied it.
+        host_budget: Bytes of the CPU's memory that the buffers take.
         device_budget: Bytes of a device's memory that the tensors of one load may take: of each device, or by device;
             None for all that is free.
-        n_threads: Threads that read.
+        n_threads: Threads that read or write.
         own: Whether each tensor has memory of its own; otherwise small ones share some.
     """
 
@@ -63,6 +63,16 @@ def staging_options() -> StagingOptions:
 
 
 @contextmanager
+def staging_with(options: StagingOptions) -> Iterator[None]:
+    """Set all options at once, within a block."""
+    token = _options.set(options)
+    try:
+        yield
+    finally:
+        _options.reset(token)
+
+
+@contextmanager
 def staging(
     *,
     host_budget: int | None = None,
@@ -70,22 +80,23 @@ def staging(
     n_threads: int | None = None,
     own: bool | None = None,
 ) -> Iterator[None]:
-    """Set what loads to a device may use, within a `with` block and only in its thread or task.
+    """Set what loads to devices and saves from them may use, within a `with` block and only in its thread or task.
 
     Loads to CUDA and XPU devices pass through pinned memory of the CPU: threads read into it while the device copies
-    out of it. This says how much of that there is, and how large the result may be. Inner blocks override outer ones.
+    out of it. Saves to files of this machine pass through it the other way. This says how much of that there is, and
+    how large the result of a load may be. Inner blocks override outer ones.
 
         with tensorkeep.staging(host_budget=64 * 2**20, device_budget=20 * 2**30):
             weights = tensorkeep.load("checkpoint", framework="torch", device="cuda")
 
     Args:
-        host_budget: Bytes of pinned memory for one load, at least 1 MiB; 256 MiB by default. torch keeps what was
-            pinned for the next load.
+        host_budget: Bytes of pinned memory for one load or save, at least 1 MiB; 256 MiB by default. torch keeps
+            what was pinned for the next one.
         device_budget: Bytes of a device's memory that the tensors of one load may take: a number for each device, or
             a dict such as `{0: 20 * 2**30, "cuda:1": 8 * 2**30}`. A larger checkpoint is refused before anything is
             read. By default, all that is free.
-        n_threads: Threads that read files of this machine, the calling one included; by default one for each core, at
-            most 16. What is read from a server, unpacked or decrypted may take more.
+        n_threads: Threads that read files of this machine, or write and hash what a device has copied, the calling
+            one included; by default one for each core, at most 16. What is read from a server, unpacked or decrypted may take more.
         own: Whether each tensor has memory of its own, the default. If False, tensors of up to 256 KiB are views of
             allocations of up to 16 MiB, which is faster for very many. Such an allocation is freed with the last of
             its tensors.
@@ -108,8 +119,5 @@ def staging(
     for nbytes in budgets.values() if isinstance(budgets, Mapping) else [budgets or 0]:
         if nbytes < 0:
             raise ValueError(f"device_budget is {nbytes:,}: it must not be negative")
-    token = _options.set(options)
-    try:
+    with staging_with(options):
         yield
-    finally:
-        _options.reset(token)

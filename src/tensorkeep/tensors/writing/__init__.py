@@ -6,6 +6,7 @@
 - `_prepare`: a state as tensors by name and one text for everything else.
 - `_digest_stream`: digests computed by another thread while the bytes are written.
 - `_block_stream`: block digests, by another thread too.
+- `_fetched`: tensors of devices, by several threads.
 - `_sealing`: `Sealing`, what a header with digests needs to know, and how its file is encrypted.
 - `_file_body`: all bytes of one file, with digests.
 - `_save`: `save`, and tensors as bytes.

@@ -34,8 +34,9 @@ from tensorkeep.parallel import Workers
 from tensorkeep.tensors.readers import StoredTensor
 from tensorkeep.tensors.writing._block_stream import BlockStream
 from tensorkeep.tensors.writing._digest_stream import Digesting
+from tensorkeep.tensors.writing._fetched import write_fetched
 from tensorkeep.tensors.writing._sealing import Sealing
-from tensorkeep.transport import Body, ByteRange, ByteSink, ByteSource, LocalFile, Spool
+from tensorkeep.transport import Body, ByteRange, ByteSink, ByteSource, LocalFile, Spool, extends
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -207,9 +208,11 @@ def _entries(to_write: Mapping[str, TensorToWrite], arrangement: Arrangement = P
 
 
 def _write_plain(sink: ByteSink, tensors: list[_Named]) -> None:
-    for stored, group in groupby(tensors, lambda named: isinstance(named[1], StoredTensor)):
-        if stored:
+    for way, group in groupby(tensors, lambda named: _way_of(named[1])):
+        if way in {"known", "reread"}:
             _copy(sink, [tensor for _, tensor in group if isinstance(tensor, StoredTensor)])
+        elif way == "fetched" and extends(sink):
+            write_fetched(sink, [tensor for _, tensor in group], hashes=False)
         else:
             sink.write(_buffers_of(group))
 
@@ -218,7 +221,11 @@ def _write_sealed(sink: ByteSink, tensors: list[_Named], blocks: BlockStream | N
     """Write the data, and return the digest of each tensor."""
     with Digesting() as digesting:
         for way, group in groupby(tensors, lambda named: _way_of(named[1])):
-            if way == "passed":
+            if way == "fetched" and blocks is None and extends(sink):
+                for digest in write_fetched(sink, [tensor for _, tensor in group], hashes=True):
+                    digesting.carry(digest)
+                continue
+            if way in {"fetched", "passed"}:
                 hashed = _hashed(digesting, group)
                 sink.write(hashed if blocks is None else blocks.passing(hashed))
                 continue
@@ -262,11 +269,14 @@ def _hashed(digesting: Digesting, tensors: Iterable[_Named]) -> Iterator[Buffer]
             yield from digesting.passing(tensor.nbytes, _checked(name, tensor))
 
 
-def _way_of(tensor: TensorToWrite) -> Literal["known", "reread", "passed"]:
-    """Return how a tensor gets its digest: it has one, its file is reread, or its bytes are hashed as they pass."""
+def _way_of(tensor: TensorToWrite) -> Literal["known", "reread", "fetched", "passed"]:
+    """Return how a tensor gets its digest: it has one, its file is reread, or its bytes are hashed as they pass.
+
+    They are fetched by several threads if they come from a device.
+    """
     # Reading a mapped file a second time costs little: the kernel copies its bytes, so they are in the page cache.
     if not isinstance(tensor, StoredTensor):
-        return "passed"
+        return "fetched" if isinstance(tensor, StreamedTensor) and tensor.on_device is not None else "passed"
     if tensor.digest is not None:
         return "known"
     is_mapped = isinstance(tensor.source, LocalFile) and tensor.source.backend == "mmap"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from tensorkeep.buffers import Buffer
 from tensorkeep.errors import SourceChangedError, as_transport_error
 from tensorkeep.limits import WRITE_NBYTES, WRITEBACK_NBYTES
-from tensorkeep.transport.sources import ByteRange, ByteSource, JoinedSource, LocalFile
+from tensorkeep.transport.sources import ByteRange, ByteSource, Descriptor, JoinedSource, LocalFile
 from tensorkeep.transport.system import (
     GATHER_MAX,
     begin_writeback,
@@ -20,6 +21,29 @@ from tensorkeep.transport.system import (
     preallocation_pays,
     write_at,
 )
+
+
+class Extension:
+    """Bytes at the end of a file, which several threads write in any order: `ByteExtension`.
+
+    It has a descriptor of its own, since a thread may still be writing when the file is closed after an interrupt.
+    """
+
+    def __init__(self, descriptor: Descriptor, path: str, start: int, advance: Callable[[int], None]) -> None:
+        self._descriptor = descriptor
+        self._path = path
+        self._start = start
+        self._advance = advance
+        self._lock = threading.Lock()
+
+    def write(self, offset: int, data: memoryview) -> None:
+        """Write bytes at an offset from its start."""
+        for begin in range(0, len(data), WRITE_NBYTES):
+            piece = data[begin : begin + WRITE_NBYTES]
+            with as_transport_error("could not write the file", self._path):
+                write_at(self._descriptor.number, self._start + offset + begin, piece)
+            with self._lock:
+                self._advance(len(piece))
 
 
 class FileSink:
@@ -80,6 +104,12 @@ class FileSink:
             self._n_begun = self._n_written
         if self._on_written is not None:
             self._on_written(self._n_written)
+
+    def extend(self, nbytes: int) -> Extension:
+        """Append bytes that threads write in any order; see `ExtensibleSink.extend`."""
+        with as_transport_error("could not write the file", self._path):
+            start = os.lseek(self.fd, nbytes, os.SEEK_CUR) - nbytes
+            return Extension(Descriptor(os.dup(self.fd)), self._path, start, self._advance)
 
     def rewrite(self, offset: int, data: Buffer) -> None:
         """Overwrite bytes that were written before; see `ByteSink.rewrite`."""

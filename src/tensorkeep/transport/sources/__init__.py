@@ -16,7 +16,9 @@ from tensorkeep.transport.sources._base import (
     ByteRange,
     ByteSink,
     ByteSource,
+    ExtensibleSink,
     RunSource,
+    extends,
     reads_runs,
 )
 from tensorkeep.transport.sources._digested_ranges import DigestedRanges
@@ -35,12 +37,14 @@ __all__ = [
     "CheckedRange",
     "Descriptor",
     "DigestedRanges",
+    "ExtensibleSink",
     "JoinedSource",
     "LocalFile",
     "MemorySource",
     "RunSource",
     "StreamSource",
     "VerifyingSource",
+    "extends",
     "reading_alone",
     "reads_runs",
 ]

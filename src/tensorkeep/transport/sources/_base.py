@@ -103,3 +103,22 @@ class ByteSink(Protocol):
 
     def copy_from(self, source: ByteSource, span: ByteRange) -> None:
         """Append bytes of a source; the kernel copies them if both are local files."""
+
+
+class ByteExtension(Protocol):
+    """Bytes at the end of a destination, to be written in any order."""
+
+    def write(self, offset: int, data: memoryview) -> None:
+        """Write bytes at an offset from its start; several threads may do so at the same time."""
+
+
+class ExtensibleSink(ByteSink, Protocol):
+    """A destination that several threads can fill."""
+
+    def extend(self, nbytes: int) -> ByteExtension:
+        """Append bytes that are all written through what it returns, before anything else is done."""
+
+
+def extends(sink: ByteSink) -> TypeGuard[ExtensibleSink]:
+    """Whether a sink has `extend`."""
+    return hasattr(sink, "extend")

@@ -1,0 +1,90 @@
+"""Buffers that a device fills, and threads that use what is in them meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+from tensorkeep.arrays import Fetched, FetchingMemory, OnDevice
+from tensorkeep.parallel import parallel_for_each
+from tensorkeep.tensors.from_device._plan import Task, plan_fetches
+from tensorkeep.tensors.to_device import HostBuffers, buffer_nbytes_of, staging_options
+
+Take: TypeAlias = Callable[[Sequence[Fetched], memoryview], None]
+"""Uses parts of tensors in a buffer. All parts of a tensor are taken by one thread, in order."""
+
+
+def fetch_each(tensors: Iterable[tuple[int, int, OnDevice]], take: Take) -> None:
+    """Copy tensors, given with their numbers and bytes, to the CPU, and let threads take what has arrived.
+
+    After an error or an interrupt, no thread takes anything any more, and the device copies nothing.
+    """
+    options = staging_options()
+    buffer_nbytes = buffer_nbytes_of(options)
+    for group in _by_device(tensors):
+        tasks = list(plan_fetches(group, buffer_nbytes))
+        n_buffers = min(options.host_budget // buffer_nbytes, sum(map(len, tasks)))
+        memory = group[0][2].memory
+        orders = [tensor.order for _, _, tensor in group]
+        fetching = _Fetching(memory, HostBuffers(memory, n_buffers, buffer_nbytes), orders, buffer_nbytes)
+        fetching.run(tasks, take, n_threads=min(options.n_threads, n_buffers))
+
+
+def _by_device(tensors: Iterable[tuple[int, int, OnDevice]]) -> Iterable[list[tuple[int, int, OnDevice]]]:
+    groups: dict[str, list[tuple[int, int, OnDevice]]] = {}
+    for each in tensors:
+        groups.setdefault(each[2].memory.name, []).append(each)
+    return groups.values()
+
+
+class _Fetching:
+    """Copies from one device to buffers, which threads empty."""
+
+    def __init__(self, memory: FetchingMemory, buffers: HostBuffers, orders: list[Any], buffer_nbytes: int) -> None:
+        self._buffers = buffers
+        self._copies = memory.start_fetching(orders, buffer_nbytes)
+        self._changed = threading.Condition()
+        self._busy: set[threading.Thread] = set()
+        self._is_over = False
+
+    def run(self, tasks: Sequence[Task], take: Take, *, n_threads: int) -> None:
+        """Carry out all tasks."""
+
+        def carry_out(task: Task) -> None:
+            for parts in task:
+                if not self._pass_on(parts, take):
+                    return
+
+        try:
+            parallel_for_each(tasks, carry_out, n_threads=n_threads)
+        finally:
+            self._end()
+
+    def _pass_on(self, parts: list[Fetched], take: Take) -> bool:
+        """Fill a buffer, and let `take` have it; False if all is over."""
+        thread = threading.current_thread()
+        buffer = self._buffers.take()
+        with self._changed:
+            if self._is_over:
+                return False
+            mark = self._copies.fetch(parts, buffer)
+            self._busy.add(thread)
+        try:
+            mark.wait()
+            take(parts, buffer.data)
+        finally:
+            with self._changed:
+                self._busy.discard(thread)
+                self._changed.notify_all()
+        self._buffers.give(buffer, mark)
+        return True
+
+    def _end(self) -> None:
+        """Begin no more, and wait for what has begun, even after an interrupt of this thread."""
+        with self._changed:
+            self._is_over = True
+            # An interrupt may have left this thread among the busy ones
+            self._changed.wait_for(lambda: not self._busy - {threading.current_thread()})
+        self._copies.end()
+        self._buffers.release()

@@ -1,0 +1,66 @@
+"""Tensors of devices, written and hashed by several threads while the devices copy the next ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, groupby
+from typing import TYPE_CHECKING
+
+from tensorkeep.arrays import Fetched, StreamedTensor, TensorToWrite
+from tensorkeep.digests import digest_of, new_hasher
+from tensorkeep.tensors.from_device import fetch_each
+from tensorkeep.transport import ExtensibleSink
+
+if TYPE_CHECKING:
+    from blake3 import blake3
+
+
+def write_fetched(sink: ExtensibleSink, tensors: Sequence[TensorToWrite], *, hashes: bool) -> list[bytes]:
+    """Append tensors, all on devices, and return their digests if asked for."""
+    stops = list(accumulate(tensor.nbytes for tensor in tensors))
+    starts = [0, *stops]
+    extension = sink.extend(stops[-1])
+    digests = _Digests([tensor.nbytes for tensor in tensors])
+
+    def take(parts: Sequence[Fetched], data: memoryview) -> None:
+        # Parts that are adjacent in the buffer and in the file are written together
+        for shift, group in groupby(parts, lambda each: starts[each.tensor] + each.offset - each.start):
+            run = list(group)
+            extension.write(shift + run[0].start, data[run[0].start : run[-1].stop])
+        if hashes:
+            for each in parts:
+                digests.add(each.tensor, data[each.start : each.stop])
+
+    fetch_each(
+        (
+            (number, tensor.nbytes, tensor.on_device)
+            for number, tensor in enumerate(tensors)
+            if isinstance(tensor, StreamedTensor) and tensor.on_device is not None
+        ),
+        take,
+    )
+    return digests.made
+
+
+class _Digests:
+    """Digests of tensors whose bytes arrive in order, each tensor by one thread.
+
+    Attributes:
+        made: The digests, once all bytes are there.
+    """
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._left = list(sizes)
+        self._hashers: dict[int, blake3] = {}
+        self.made = [b""] * len(sizes)
+
+    def add(self, tensor: int, data: memoryview) -> None:
+        """Take the next bytes of a tensor."""
+        if len(data) == self._left[tensor] and tensor not in self._hashers:
+            self.made[tensor] = digest_of(data)
+            return
+        hasher = self._hashers.get(tensor) or self._hashers.setdefault(tensor, new_hasher())
+        hasher.update(data)
+        self._left[tensor] -= len(data)
+        if not self._left[tensor]:
+            self.made[tensor] = self._hashers.pop(tensor).digest()

@@ -1,0 +1,169 @@
+"""Saves of torch's tensors on devices through host buffers: with torch's own copies, on the CPU by another name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tensorkeep
+from tensorkeep.arrays.torch import _device_memory, _fetches, streams
+from tensorkeep.errors import TransportError
+from tensorkeep.transport.atomic import _sink
+from tests.support.tensors.thread_streams import Stream, ThreadStreams
+
+
+@pytest.fixture(autouse=True)
+def caller(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stream]:
+    """Let the CPU have streams, and return the one in which the caller works."""
+    monkeypatch.setitem(streams.STREAMS, "cpu", ThreadStreams)
+    yield Stream()
+    assert not [thread for thread in threading.enumerate() if thread.name == "tensorkeep-read"]
+
+
+def state() -> dict[str, Any]:
+    """Return tensors that are not as in a file, and so come from a device."""
+    torch.manual_seed(1)
+    small = {f"small.{n}": torch.randn(n % 7 + 2, 3).T for n in range(300)}
+    dtypes = (torch.bfloat16, torch.float8_e4m3fn, torch.int8, torch.float64, torch.uint16)
+    typed = {f"typed.{dtype}": torch.arange(60).reshape(6, 10).to(dtype).T for dtype in dtypes}
+    large = {f"large.{n}": torch.randn(1100 + n, 900).T for n in range(3)}
+    odd = {
+        "conj": torch.randn(20, 30, dtype=torch.complex64).conj(),
+        "host": torch.randn(9),
+        "empty": torch.empty(0, 2),
+    }
+    return {**small, **typed, **large, **odd}
+
+
+def is_equal(path: Path) -> bool:
+    loaded = tensorkeep.load(path, framework="torch")
+    return loaded.keys() == state().keys() and all(loaded[name].equal(tensor) for name, tensor in state().items())
+
+
+@pytest.mark.parametrize("host_budget", [2**20, 2**28])
+@pytest.mark.parametrize("digests", [True, False])
+def test_files_are_those_of_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host_budget: int, *, digests: bool
+) -> None:
+    with tensorkeep.staging(host_budget=host_budget):
+        tensorkeep.save(state(), tmp_path / "device.safetensors", digests=digests)
+    monkeypatch.delitem(streams.STREAMS, "cpu")
+    tensorkeep.save(state(), tmp_path / "cpu.safetensors", digests=digests)
+
+    assert (tmp_path / "device.safetensors").read_bytes() == (tmp_path / "cpu.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("snapshot", [None, "host"])
+def test_what_is_saved_was_written_in_the_stream_of_the_caller(tmp_path: Path, caller: Stream, snapshot: Any) -> None:
+    values = {name: torch.zeros_like(tensor) for name, tensor in state().items()}
+    with ThreadStreams.stream(caller):
+        for name, tensor in state().items():
+            if values[name].is_contiguous():  # on the host
+                values[name].copy_(tensor)
+                continue
+            caller.begin(lambda name=name, tensor=tensor: values[name].copy_(tensor))
+        if snapshot is None:
+            tensorkeep.save_checkpoint(values, tmp_path / "saved", max_shard_size="1MB")
+        else:
+            handle = tensorkeep.save_async(values, tmp_path / "saved", snapshot=snapshot)
+            for tensor in values.values():
+                tensor.zero_()
+            handle.result(60)
+
+    assert is_equal(tmp_path / "saved")
+
+
+def test_files_written_side_by_side_share_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_use: list[int] = []
+    made = _device_memory.TorchDeviceMemory.host_buffer
+
+    def noted(self: Any, nbytes: int) -> Any:
+        in_use.append(nbytes)
+        return made(self, nbytes)
+
+    monkeypatch.setattr(_device_memory.TorchDeviceMemory, "host_buffer", noted)
+    values = {f"{n}": torch.randn(600, 500).T for n in range(4)}
+    with tensorkeep.staging(host_budget=2**20, n_threads=4):
+        tensorkeep.save_checkpoint(values, tmp_path / "saved", max_shard_size="1MB")
+    assert len(list((tmp_path / "saved").glob("model-*"))) == 4
+    assert sum(in_use) <= 2 * 2**20
+    assert max(in_use) <= 2**20 // 2
+
+
+def test_a_device_without_room_copies_small_tensors_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = torch.empty
+
+    def full(*size: Any, **options: Any) -> torch.Tensor:
+        if "pin_memory" not in options and options.get("dtype") is torch.uint8:
+            raise torch.OutOfMemoryError("the device is full")
+        return empty(*size, **options)
+
+    monkeypatch.setattr(_fetches.torch, "empty", full)
+    tensorkeep.save(state(), tmp_path / "x.safetensors")
+    monkeypatch.undo()
+    assert is_equal(tmp_path / "x.safetensors")
+
+
+@pytest.mark.parametrize("what", ["write", "progress"])
+def test_a_failure_leaves_the_old_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    tensorkeep.save_checkpoint(state(), tmp_path / "saved")
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    def stop(done: int, total: int) -> None:
+        if done > 2_000_000:
+            raise KeyboardInterrupt
+
+    changed = {name: tensor + 1 for name, tensor in state().items() if name.startswith("large")}
+    error, progress = (TransportError, None) if what == "write" else (KeyboardInterrupt, stop)
+    with monkeypatch.context() as patches:
+        if what == "write":
+            patches.setattr(_sink, "write_at", full)
+        with pytest.raises(error):
+            tensorkeep.save_checkpoint(changed, tmp_path / "saved", progress=progress)
+
+    assert is_equal(tmp_path / "saved")
+    assert len(list((tmp_path / "saved").iterdir())) == 1
+
+
+KILLED = """
+import os, signal, sys, torch, tensorkeep
+from tensorkeep.arrays.torch import streams
+from tensorkeep.transport.atomic import _sink
+from tests.support.tensors.thread_streams import ThreadStreams
+
+streams.STREAMS["cpu"] = ThreadStreams
+write_at, left = _sink.write_at, [2]
+
+def killed(fd, offset, data):
+    write_at(fd, offset, data)
+    left[0] -= 1
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+_sink.write_at = killed
+with tensorkeep.staging(host_budget=2**20, n_threads=2):
+    tensorkeep.save_checkpoint({str(n): torch.ones(800, 900).T for n in range(4)}, sys.argv[1])
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+def test_a_killed_process_leaves_the_old_checkpoint(tmp_path: Path) -> None:
+    tensorkeep.save_checkpoint(state(), tmp_path / "saved")
+    root = Path(__file__).parents[3]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "saved")]
+    assert subprocess.run(command, env=environment, timeout=120, check=False).returncode == -signal.SIGKILL
+    assert is_equal(tmp_path / "saved")
