@@ -96,7 +96,8 @@ def staging(
             a dict such as `{0: 20 * 2**30, "cuda:1": 8 * 2**30}`. A larger checkpoint is refused before anything is
             read. By default, all that is free.
         n_threads: Threads that read files of this machine, or write and hash what a device has copied, the calling
-            one included; by default one for each core, at most 16. What is read from a server, unpacked or decrypted may take more.
+            one included; by default one for each core, at most 16. What is read from a server, unpacked or decrypted
+            may take more.
         own: Whether each tensor has memory of its own, the default. If False, tensors of up to 256 KiB are views of
             allocations of up to 16 MiB, which is faster for very many. Such an allocation is freed with the last of
             its tensors.
