@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import importlib
 import sys
+import threading
 import tomllib
 import types
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ import torch
 import tensorkeep
 from tensorkeep.errors import IntegrityError
 from tensorkeep.integrations.vllm import register
+from tensorkeep.models import ServedWeights
+from tensorkeep.tensors import LazyTensor
 from tests.support.engines import vllm_stand_in as vllm
 from tests.support.engines.parallel_model import ParallelModel, saved_weights
 
@@ -75,6 +78,26 @@ def test_missing_weights_damage_and_unknown_options_are_errors(loader_class: Any
         verifying.load_weights(ParallelModel(0, 1), vllm.ModelConfig(str(tmp_path)))
     with pytest.raises(ValueError, match="'threads'"):
         loader_class(vllm.LoadConfig(model_loader_extra_config={"threads": 3}))
+
+
+def test_the_next_tensor_is_verified_while_the_engine_uses_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensorkeep.save({f"{n}": torch.full((3,), float(n)) for n in range(4)}, tmp_path / "model.safetensors")
+    begun = [threading.Event() for _ in range(4)]
+    load = LazyTensor.load
+
+    def noted(self: LazyTensor[Any]) -> Any:
+        begun[int(self.name)].set()
+        return load(self)
+
+    monkeypatch.setattr(LazyTensor, "load", noted)
+    weights = ServedWeights({"verify": True}).of([str(tmp_path / "model.safetensors")])
+
+    for n, (name, tensor) in enumerate(weights):
+        assert name == f"{n}"
+        assert tensor.equal(torch.full((3,), float(n)))
+        assert n == 3 or begun[n + 1].wait(60)
 
 
 def test_vllm_finds_the_plug_in() -> None:

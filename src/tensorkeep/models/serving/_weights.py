@@ -10,7 +10,8 @@ import torch
 
 from tensorkeep.checkpoint import open_checkpoint
 from tensorkeep.models.serving._deferred import deferred_tensors
-from tensorkeep.tensors import staging
+from tensorkeep.parallel import read_ahead
+from tensorkeep.tensors import LazyTensor, staging
 
 _STAGING: Final = ("host_budget", "n_threads")
 """Options that `staging` takes."""
@@ -39,6 +40,7 @@ class ServedWeights:
             # It stays open for as long as any of its tensors is used
             opened = open_checkpoint(file, framework="torch", verify=self._verify)
             if self._verify:
-                yield from ((name, lazy.load()) for name, lazy in opened.items())
+                # The next tensor is read and hashed while the engine copies one
+                yield from zip(opened, read_ahead(LazyTensor.load, opened.values(), 1), strict=True)
             else:
                 yield from deferred_tensors(opened)
