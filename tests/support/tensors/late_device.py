@@ -26,13 +26,16 @@ class Buffer:
 
 
 class Mark:
-    """An event that the device sets."""
+    """An event that the device sets, without a lock that a signal could leave broken."""
 
     def __init__(self) -> None:
-        self.is_reached = threading.Event()
+        self.is_reached = False
 
     def wait(self) -> None:
-        assert self.is_reached.wait(60)
+        deadline = time.monotonic() + 60
+        while not self.is_reached:
+            assert time.monotonic() < deadline
+            time.sleep(0.0005)
 
 
 class LateDevice:
@@ -78,7 +81,7 @@ class LateDevice:
     def is_copying(self) -> bool:
         """Whether a copy is under way, or may begin, that nobody waits for."""
         return any(copies.n_begun and copies.thread.is_alive() for copies in self.copies) or any(
-            fetches.thread.is_alive() for fetches in self.fetches
+            fetches.n_begun and fetches.thread.is_alive() for fetches in self.fetches
         )
 
     def holding(self, data: bytes, order: Any = None) -> OnDevice:
@@ -136,6 +139,7 @@ class LateFetches:
         self._device = device
         self._begun: SimpleQueue[tuple[HostBuffer, Sequence[Fetched], Mark] | None] = SimpleQueue()
         self._random = random.Random(7)
+        self.n_begun = 0
         self._is_in_fetch = threading.Lock()
         self.thread = threading.Thread(target=self._copy, daemon=True)
         self.thread.start()
@@ -146,6 +150,7 @@ class LateFetches:
             if self._device.n_filled == self._device.fails_at:
                 raise RuntimeError("the device is lost")
             self._device.n_filled += 1
+            self.n_begun += 1
             buffer.data[:] = b"\xee" * len(buffer.data)
             self._begun.put((buffer, parts, mark := Mark()))
             return mark
@@ -158,7 +163,7 @@ class LateFetches:
             time.sleep(self._random.random() * 0.002)
             for each in parts:
                 buffer.data[each.start : each.stop] = each.part
-            mark.is_reached.set()
+            mark.is_reached = True
 
     def end(self) -> None:
         self._begun.put(None)
@@ -200,7 +205,7 @@ class LateCopies:
                 values = np.frombuffer(buffer.data[move.start : move.stop], np.uint8)
                 self._targets[move.target].tensor[move.offset : move.offset + len(values)] = values
             buffer.data[:] = b"\xee" * len(buffer.data)
-            mark.is_reached.set()
+            mark.is_reached = True
 
     def end(self) -> None:
         self._begun.put(None)

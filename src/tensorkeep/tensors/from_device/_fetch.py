@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from tensorkeep.arrays import Fetched, FetchingMemory, OnDevice
 from tensorkeep.parallel import parallel_for_each
 from tensorkeep.tensors.from_device._plan import Task, plan_fetches
 from tensorkeep.tensors.to_device import HostBuffers, buffer_nbytes_of, staging_options
+
+_POLL_S: Final = 0.001
 
 Take: TypeAlias = Callable[[Sequence[Fetched], memoryview], None]
 """Uses parts of tensors in a buffer. All parts of a tensor are taken by one thread, in order."""
@@ -28,7 +31,10 @@ def fetch_each(tensors: Iterable[tuple[int, int, OnDevice]], take: Take) -> None
         memory = group[0][2].memory
         orders = [tensor.order for _, _, tensor in group]
         fetching = _Fetching(memory, HostBuffers(memory, n_buffers, buffer_nbytes), orders, buffer_nbytes)
-        fetching.run(tasks, take, n_threads=min(options.n_threads, n_buffers))
+        try:
+            fetching.run(tasks, take, n_threads=min(options.n_threads, n_buffers))
+        finally:
+            fetching.end()  # again, if an interrupt cut it short
 
 
 def _by_device(tensors: Iterable[tuple[int, int, OnDevice]]) -> Iterable[list[tuple[int, int, OnDevice]]]:
@@ -44,7 +50,7 @@ class _Fetching:
     def __init__(self, memory: FetchingMemory, buffers: HostBuffers, orders: list[Any], buffer_nbytes: int) -> None:
         self._buffers = buffers
         self._copies = memory.start_fetching(orders, buffer_nbytes)
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._busy: set[threading.Thread] = set()
         self._is_over = False
 
@@ -59,13 +65,13 @@ class _Fetching:
         try:
             parallel_for_each(tasks, carry_out, n_threads=n_threads)
         finally:
-            self._end()
+            self.end()
 
     def _pass_on(self, parts: list[Fetched], take: Take) -> bool:
         """Fill a buffer, and let `take` have it; False if all is over."""
         thread = threading.current_thread()
         buffer = self._buffers.take()
-        with self._changed:
+        with self._lock:
             if self._is_over:
                 return False
             mark = self._copies.fetch(parts, buffer)
@@ -74,17 +80,16 @@ class _Fetching:
             mark.wait()
             take(parts, buffer.data)
         finally:
-            with self._changed:
-                self._busy.discard(thread)
-                self._changed.notify_all()
+            self._busy.discard(thread)
         self._buffers.give(buffer, mark)
         return True
 
-    def _end(self) -> None:
-        """Begin no more, and wait for what has begun, even after an interrupt of this thread."""
-        with self._changed:
+    def end(self) -> None:
+        """Begin no more, and wait for what has begun; calling it again completes a call that was interrupted."""
+        with self._lock:
             self._is_over = True
-            # An interrupt may have left this thread among the busy ones
-            self._changed.wait_for(lambda: not self._busy - {threading.current_thread()})
+        # An interrupt may have left this thread among the busy ones; it could also break a `threading.Condition`
+        while self._busy - {threading.current_thread()}:
+            time.sleep(_POLL_S)
         self._copies.end()
         self._buffers.release()
