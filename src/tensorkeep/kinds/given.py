@@ -12,7 +12,7 @@ from tensorkeep.errors import UnsupportedError
 from tensorkeep.formats.safetensors import State
 from tensorkeep.kinds.base import Check, Checks, Opened, names_to_check
 from tensorkeep.paths import source_path
-from tensorkeep.tensors import LazyTensor, LazyTensors
+from tensorkeep.tensors import LazyTensor, LazyTensors, PiecedReader
 from tensorkeep.transport import ByteSource
 
 _EXPECTED = "paths, open checkpoints and views"
@@ -108,16 +108,10 @@ class OpenedView(Opened[ArrayT]):
     def checks(self, names: Iterable[str] | None = None) -> Checks:
         """Return the digests of the tensors that are in files as they are."""
         chosen = list(self) if names is None else names_to_check(names, self, self.path)
-        checks = [
-            Check(source.name, name, source, span, BLAKE3, digest)
-            for name in chosen
-            if (lazy := self[name]).source is not None
-            and (source := lazy.source) is not None
-            and (span := lazy.span) is not None
-            and (digest := lazy.digest) is not None
-        ]
+        of_each = [_checks_of(self[name]) for name in chosen]
+        checks = [check for found in of_each for check in found]
         n_files = len({check.file for check in checks})
-        return Checks(checks, n_unprotected=len(chosen) - len(checks), n_files=n_files, n_tensors=len(self))
+        return Checks(checks, n_unprotected=sum(not found for found in of_each), n_files=n_files, n_tensors=len(self))
 
     def close(self) -> None:
         """Do nothing: the files are the caller's."""
@@ -130,3 +124,18 @@ class OpenedView(Opened[ArrayT]):
 
     def __len__(self) -> int:
         return len(self._tensors)
+
+
+def _checks_of(lazy: LazyTensor) -> list[Check]:
+    """Return the digests that files have for a tensor; none if it is computed."""
+    source, span, digest = lazy.source, lazy.span, lazy.digest
+    if source is None or span is None:
+        return []
+    if digest is not None:
+        return [Check(source.name, lazy.name, source, span, BLAKE3, digest)]
+    pieces = lazy.reader.pieces if isinstance(lazy.reader, PiecedReader) else ()
+    return [
+        Check(piece.source.name, piece.name, piece.source, piece.span, BLAKE3, piece.digest)
+        for piece in pieces
+        if piece.digest is not None
+    ]

@@ -174,6 +174,43 @@ def test_damage_gets_no_new_digest(tmp_path: Path) -> None:
     assert not (tmp_path / "b.npz").exists()
 
 
+@pytest.mark.parametrize("verify", [False, True])
+def test_damage_in_a_piece_of_a_split_tensor_gets_no_new_digest(tmp_path: Path, verify: bool) -> None:
+    state = {"w": np.arange(40_000, dtype=np.float32).reshape(400, 100)}
+    tensorkeep.save_checkpoint(state, tmp_path / "a", max_shard_size="50KB", split_large=True)
+    second = sorted((tmp_path / "a").glob("*.safetensors"))[1]
+    content = bytearray(second.read_bytes())
+    content[-1] ^= 1
+    second.write_bytes(content)
+
+    with tensorkeep.open(tmp_path / "a", verify=verify) as tensors:
+        view = tensors.rename(str.upper)
+        writes: list[Callable[[], object]] = [
+            lambda: tensorkeep.save(view, tmp_path / "b"),
+            lambda: tensorkeep.save(tensors, tmp_path / "b"),
+            lambda: tensorkeep.save_checkpoint(view, tmp_path / "b"),
+            lambda: tensorkeep.reshard(view, tmp_path / "b"),
+            lambda: tensorkeep.reshard(view, tmp_path / "b", cast="bf16"),
+            lambda: tensorkeep.convert(view, tmp_path / "b"),
+            lambda: tensorkeep.export(view, tmp_path / "b.npz"),
+        ]
+        for write in writes:
+            with pytest.raises(IntegrityError, match=r"`w\[125:250\]`"):
+                write()
+    assert [path.name for path in tmp_path.iterdir() if not path.is_dir() or any(path.iterdir())] == ["a"]
+
+
+def test_split_tensors_keep_their_bytes_through_views(tmp_path: Path) -> None:
+    state = {"w": np.arange(40_000, dtype=np.float32).reshape(400, 100), "b": np.ones(3, np.float32)}
+    tensorkeep.save_checkpoint(state, tmp_path / "a", max_shard_size="50KB", split_large=True)
+    for verify in (False, True):
+        with tensorkeep.open(tmp_path / "a", framework="torch", verify=verify) as tensors:
+            tensorkeep.reshard(tensors.select("w"), tmp_path / f"{verify}", max_shard_size="1GB")
+        written = tensorkeep.load(tmp_path / f"{verify}", framework="numpy")
+        np.testing.assert_array_equal(written["w"], state["w"])
+        assert tensorkeep.verify(tmp_path / f"{verify}").is_whole
+
+
 def test_arguments_that_open_a_path_are_refused(folder: Path, tmp_path: Path) -> None:
     trust = PrivateKey.generate().public
     with tensorkeep.open(folder / "a") as tensors:

@@ -112,7 +112,7 @@ class Checkpoint(SavedDirectory[ArrayT]):
         reader = self._numpy_readers.get(file)
         if reader is None:
             reader = self._numpy_readers[file] = lazy.reader.with_framework("numpy")
-        return PlacedPiece.of(piece.region_in(shape), file, LazyTensor(piece.name, lazy.entry, reader))
+        return PlacedPiece.of(piece.region_in(shape), file, LazyTensor(piece.name, lazy.entry, reader, lazy.digest))
 
     @property
     def path(self) -> str:

@@ -42,7 +42,16 @@ from tensorkeep.tensors.indexing import (
     run_of,
 )
 from tensorkeep.tensors.lazy._lazy import LazyTensor
-from tensorkeep.tensors.readers import RUN_LENGTH, Planned, TensorReader, joined_plan, put_block, run_of_blocks
+from tensorkeep.tensors.readers import (
+    RUN_LENGTH,
+    PiecedReader,
+    Planned,
+    StoredPiece,
+    TensorReader,
+    joined_plan,
+    put_block,
+    run_of_blocks,
+)
 from tensorkeep.tensors.to_device import Block, gathering_device
 from tensorkeep.texts import listed
 from tensorkeep.transport import ByteRange, ByteSource, JoinedSource
@@ -124,16 +133,17 @@ class AssembledReader:
         if any(run_of(piece.region, self._shape) is None for piece in self._placed):
             return None
         sources: list[tuple[ByteSource, ByteRange]] = []
-        unchecked: list[tuple[ByteSource, ByteRange]] = []
+        stored: list[StoredPiece] = []
         for piece in self._placed:
             lazy = piece.open()
             source, span = lazy.source, lazy.span
             if source is None or span is None:
                 return None
             sources.append((source, span))
-            unchecked.append((getattr(lazy.reader, "unchecked", source), span))
-        checked = JoinedSource(sources, self._path) if sources != unchecked else None
-        return TensorReader(JoinedSource(unchecked, self._path), 0, *self._target, checked)
+            stored.append(StoredPiece(lazy.name, getattr(lazy.reader, "unchecked", source), span, lazy.digest))
+        is_checked = sources != [(piece.source, piece.span) for piece in stored]
+        checked = JoinedSource(sources, self._path) if is_checked else None
+        return PiecedReader(stored, self._path, *self._target, checked)
 
     def read(self, name: str, entry: TensorEntry, selection: Selection) -> Any:
         """Read a part, from the pieces that hold some of it."""

@@ -4,6 +4,7 @@
 - `_blocks`: the elements of a selection, copied out of memory or a source.
 - `_unstored`: what readers have in common whose elements are in no file as they are returned.
 - `_contiguous`: tensors as a safetensors file has them; whole files.
+- `_pieced`: tensors in several runs of bytes.
 - `_engines`: whole tensors loaded by other libraries.
 - `_strided`: views with gaps, repeated elements, or transposed.
 - `_chunked`: tensors in chunks, mostly compressed.
@@ -33,6 +34,7 @@ from tensorkeep.tensors.readers._contiguous import TensorReader, neighbors
 from tensorkeep.tensors.readers._engines import ENGINES, EngineReader
 from tensorkeep.tensors.readers._joined_plan import joined_plan
 from tensorkeep.tensors.readers._kept_memory import keep_freed_memory
+from tensorkeep.tensors.readers._pieced import PiecedReader, StoredPiece
 from tensorkeep.tensors.readers._random_bits import key_of
 from tensorkeep.tensors.readers._read_plan import ReadPlan, plan_reads
 from tensorkeep.tensors.readers._stochastic import StochasticReader
@@ -47,10 +49,12 @@ __all__ = [
     "ChunkedReader",
     "EngineReader",
     "Layout",
+    "PiecedReader",
     "Planned",
     "ReadPlan",
     "Reader",
     "StochasticReader",
+    "StoredPiece",
     "StoredTensor",
     "StridedReader",
     "TensorReader",
