@@ -92,6 +92,7 @@ from tensorkeep.transport.sources import (
     extends,
     reading_alone,
     reads_runs,
+    was_replaced,
 )
 from tensorkeep.transport.system import get_xattr_note, host_tag, set_xattr_note, sync_directory
 
@@ -172,5 +173,6 @@ __all__ = [
     "take_lock",
     "transaction",
     "walk",
+    "was_replaced",
     "without_secrets",
 ]

@@ -175,6 +175,21 @@ def test_damage_gets_no_new_digest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verify", [False, True])
+@pytest.mark.parametrize("shard_size", ["1GB", "1KB"])
+def test_what_was_saved_since_is_not_replaced_by_what_is_open(tmp_path: Path, shard_size: str, verify: bool) -> None:
+    model = tmp_path / "model"
+    save(model, 1)
+    tensorkeep.reshard(model, model, max_shard_size=shard_size)
+    with tensorkeep.open(model, verify=verify) as tensors:
+        tensorkeep.save_checkpoint(step(2), model, max_shard_size=shard_size)
+        newer = contents(model)
+        for write in (tensorkeep.reshard, tensorkeep.convert):
+            with pytest.raises(DestinationExistsError):
+                write(tensors, model)  # type: ignore[operator]
+        assert contents(model) == newer
+
+
+@pytest.mark.parametrize("verify", [False, True])
 def test_damage_in_a_piece_of_a_split_tensor_gets_no_new_digest(tmp_path: Path, verify: bool) -> None:
     state = {"w": np.arange(40_000, dtype=np.float32).reshape(400, 100)}
     tensorkeep.save_checkpoint(state, tmp_path / "a", max_shard_size="50KB", split_large=True)

@@ -11,7 +11,7 @@ from tensorkeep.checkpoint.saving import FileNames
 from tensorkeep.errors import DestinationExistsError
 from tensorkeep.kinds import Opened
 from tensorkeep.texts import listed
-from tensorkeep.transport import exists, is_remote, join, without_secrets
+from tensorkeep.transport import exists, is_remote, join, was_replaced, without_secrets
 
 
 class LossGuard(Protocol):
@@ -36,10 +36,11 @@ def loss_guard(
 def refuse_existing(directory: str, stem: str, sources: Iterable[Opened], new: Collection[str] = ()) -> None:
     """Refuse a destination with a checkpoint that is not one of the sources; `new` names files about to be written.
 
-    A source may be replaced, as a whole: the caller has named it, and its tensors are the ones being written.
+    A source may be replaced, as a whole: the caller has named it, and its tensors are the ones being written. What
+    was saved there after the source was opened is another checkpoint.
     """
     places = {_place(join(directory, name)): name for name in (*FileNames.of_safetensors(stem).entries, *new)}
-    replaced = [source for source in sources if source.is_replaceable and _place(source.path) in places]
+    replaced = [source for source in sources if _place(source.path) in places and _is_still_there(source)]
     own = {_place(path) for source in replaced for path in (source.path, *_files_of(source))}
     found = [name for place, name in places.items() if place not in own and _is_there(join(directory, name))]
     if found:
@@ -58,6 +59,11 @@ def destination_exists(directory: str, found: Collection[str]) -> DestinationExi
 
 def _files_of(source: Opened) -> list[str]:
     return [file.name for file in source.sources.values()]
+
+
+def _is_still_there(source: Opened) -> bool:
+    """Say whether the files are all of what is open, and nobody has replaced them since."""
+    return source.is_replaceable and not any(was_replaced(file) for file in source.sources.values())
 
 
 def _is_there(path: str) -> bool:

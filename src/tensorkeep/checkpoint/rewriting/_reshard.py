@@ -70,8 +70,8 @@ def reshard(
 
     Args:
         source: A directory, an index or a single file, of any library; or an open checkpoint or a view, whose
-            tensors are computed while they are written. What is open stays open. A view is never taken for the
-            checkpoint at the destination.
+            tensors are computed while they are written. What is open stays open. The checkpoint at the destination
+            does not count as the source if the source is a view, or was opened before that was saved.
         directory: The destination, created if its parent exists, or the URL of a directory in a bucket. It may be the
             directory of the source, which stays whole until the new checkpoint is complete, and is then replaced if
             its file names begin the same way; with `select` or `drop`, only if `overwrite` is true.

@@ -26,7 +26,7 @@ from tensorkeep.transport.sources._joined import JoinedSource
 from tensorkeep.transport.sources._local import Descriptor, LocalFile, reading_alone
 from tensorkeep.transport.sources._memory import MemorySource
 from tensorkeep.transport.sources._stream import StreamSource
-from tensorkeep.transport.sources._verifying import CheckedRange, VerifyingSource
+from tensorkeep.transport.sources._verifying import CheckedRange, VerifyingSource, was_replaced
 
 __all__ = [
     "BACKENDS",
@@ -47,4 +47,5 @@ __all__ = [
     "extends",
     "reading_alone",
     "reads_runs",
+    "was_replaced",
 ]

@@ -65,7 +65,7 @@ class LocalFile:
             self._descriptor: Descriptor | None = Descriptor(_open_regular(path))
             status = os.fstat(self._descriptor.number)
         self.nbytes = status.st_size
-        self._identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        self._identity = _identity_of(status)
         self._maps = self.nbytes > 0 and (backend == "mmap" or (backend == "auto" and mapping_pays(path)))
 
     @property
@@ -77,6 +77,14 @@ class LocalFile:
     def mtime_ns(self) -> int:
         """When it had last been written as it was opened."""
         return self._identity[3]
+
+    @property
+    def was_replaced(self) -> bool:
+        """Whether its path leads to another file by now, or to none, or it was written to."""
+        try:
+            return _identity_of(os.stat(self._path)) != self._identity
+        except OSError:
+            return True
 
     @property
     def backend(self) -> Backend:
@@ -164,6 +172,10 @@ class LocalFile:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (self._path, self._requested, self._identity)
+
+
+def _identity_of(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _reopen(path: str, backend: Backend, identity: tuple[int, ...]) -> LocalFile:

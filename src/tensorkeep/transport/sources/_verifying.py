@@ -20,6 +20,7 @@ from tensorkeep.parallel import parallel_for_each
 from tensorkeep.transport.sources._base import ByteRange, ByteSource
 from tensorkeep.transport.sources._blocks import BlockDigests, DamagedBlockError, KnownBlocks, Part, read_blocks
 from tensorkeep.transport.sources._digested_ranges import DigestedRange, DigestedRanges
+from tensorkeep.transport.sources._local import LocalFile
 
 _LARGE_NBYTES: Final = 2**27
 """Bytes from which all cores compute one digest together."""
@@ -248,3 +249,10 @@ def _require_digest(hasher: Hasher, checked: DigestedRange, path: str) -> None:
 
 def _n_threads() -> int:
     return min(_MAX_THREADS, os.cpu_count() or 1)
+
+
+def was_replaced(source: ByteSource) -> bool:
+    """Say whether a local file was replaced or written to after it was opened; what is not one file never was."""
+    if isinstance(source, VerifyingSource):
+        return was_replaced(source.inner)
+    return isinstance(source, LocalFile) and source.was_replaced
