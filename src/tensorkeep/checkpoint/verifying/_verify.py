@@ -42,7 +42,7 @@ def verify(
 ) -> Verification:
     """Check a checkpoint against the digests saved with it. Damage is reported, not raised.
 
-    That includes files and indexes too damaged to open, such as a download that broke off; what does not begin
+    That includes files and indexes too damaged to open, such as an interrupted download; what does not begin
     like a checkpoint is an error. `if tensorkeep.verify(path):` is true only if the result `is_whole`.
 
     The index and all headers are always checked; `names` and `sample` limit which tensors' bytes are.

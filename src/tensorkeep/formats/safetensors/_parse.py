@@ -181,7 +181,7 @@ def _refuse_uncovered(end: int, data_nbytes: int) -> NoReturn:
         found=f"{data_nbytes:,}: the file is {_bytes(missing)} short"
         if missing > 0
         else f"{data_nbytes:,}: {_bytes(-missing)} too many at the end",
-        hint="A download or copy that broke off? Get the file again" if missing > 0 else None,
+        hint="Was a download or copy interrupted? Get the file again" if missing > 0 else None,
     )
 
 
