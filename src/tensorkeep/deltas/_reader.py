@@ -20,7 +20,7 @@ from tensorkeep.digests import new_hasher
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import IntegrityError
 from tensorkeep.parallel import Workers, parallel_for_each
-from tensorkeep.tensors import Axis, LazyTensor, Planned, Selection, StoredTensor, take_block
+from tensorkeep.tensors import Axis, LazyTensor, Planned, Selection, StoredInPieces, StoredTensor, take_block
 from tensorkeep.tensors.readers import UnstoredReader, keep_freed_memory
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class PatchedReader(UnstoredReader, frozen=True, eq=False):
     def _extent(self) -> Extent | None:
         """Return where the base is, if it is in a file: names of one tensor stay so if they have the same patches."""
         described = self.base.tensor_to_write()
-        extent = described.extent() if isinstance(described, StoredTensor) else None
+        extent = described.extent() if isinstance(described, StoredTensor | StoredInPieces) else None
         patches = "".join(f" and {id(delta.stored.source)} {delta.stored.name!r}" for delta in self.deltas)
         return extent and msgspec.structs.replace(extent, device=f"{extent.device}{patches}")
 

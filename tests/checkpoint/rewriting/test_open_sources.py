@@ -204,6 +204,7 @@ def test_damage_in_a_piece_of_a_split_tensor_gets_no_new_digest(tmp_path: Path, 
             lambda: tensorkeep.save(view, tmp_path / "b"),
             lambda: tensorkeep.save(tensors, tmp_path / "b"),
             lambda: tensorkeep.save_checkpoint(view, tmp_path / "b"),
+            lambda: tensorkeep.save_checkpoint(view, tmp_path / "b", max_shard_size="30KB", split_large=True),
             lambda: tensorkeep.reshard(view, tmp_path / "b"),
             lambda: tensorkeep.reshard(view, tmp_path / "b", cast="bf16"),
             lambda: tensorkeep.convert(view, tmp_path / "b"),
@@ -221,9 +222,11 @@ def test_split_tensors_keep_their_bytes_through_views(tmp_path: Path) -> None:
     for verify in (False, True):
         with tensorkeep.open(tmp_path / "a", framework="torch", verify=verify) as tensors:
             tensorkeep.reshard(tensors.select("w"), tmp_path / f"{verify}", max_shard_size="1GB")
-        written = tensorkeep.load(tmp_path / f"{verify}", framework="numpy")
-        np.testing.assert_array_equal(written["w"], state["w"])
-        assert tensorkeep.verify(tmp_path / f"{verify}").is_whole
+            tensorkeep.save_checkpoint(tensors, tmp_path / f"split {verify}", max_shard_size="30KB", split_large=True)
+        for directory in (tmp_path / f"{verify}", tmp_path / f"split {verify}"):
+            written = tensorkeep.load(directory, framework="numpy")
+            np.testing.assert_array_equal(written["w"], state["w"])
+            assert tensorkeep.verify(directory).is_whole
 
 
 def test_arguments_that_open_a_path_are_refused(folder: Path, tmp_path: Path) -> None:

@@ -18,15 +18,15 @@ NO_ANSWER = "net::ERR_ABORTED"
 """How a request ends that the page itself stopped."""
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """One browser for all tests of this folder; others may want event loops of their own."""
+    """One browser for all tests of a file; others may want event loops of their own."""
     expect.set_options(timeout=30_000)  # a busy machine
     with running_chromium() as browser:
         yield browser
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def shown() -> Iterator[Callable[..., str]]:
     """Give the address of a viewer of some paths, which runs until the last test."""
     with ExitStack() as viewers:

@@ -31,7 +31,7 @@ from tensorkeep.layout import (
     shard_name,
 )
 from tensorkeep.limits import MAX_INDEX_NBYTES
-from tensorkeep.tensors import LazyTensor, PlaceholderTensor, Prepared, Region, StoredTensor
+from tensorkeep.tensors import LazyTensor, PlaceholderTensor, Prepared, Region, StoredInPieces, StoredTensor
 from tensorkeep.transport import ByteRange
 
 
@@ -175,6 +175,8 @@ def _rows_of(tensor: Any, whole: TensorToWrite, start: int, stop: int) -> Tensor
     if isinstance(whole, StoredTensor):
         span = ByteRange(whole.span.start + begin, whole.span.start + end)
         return StoredTensor(whole.dtype, shape, end - begin, whole.source, span)
+    if isinstance(whole, StoredInPieces):
+        return StreamedTensor(whole.dtype, shape, end - begin, lambda: whole.run(begin, end), whole.extent)
     return StreamedTensor(whole.dtype, shape, end - begin, lambda: _cut(whole.buffers(), begin, end), whole.extent)
 
 

@@ -143,7 +143,8 @@ class AssembledReader:
             stored.append(StoredPiece(lazy.name, getattr(lazy.reader, "unchecked", source), span, lazy.digest))
         is_checked = sources != [(piece.source, piece.span) for piece in stored]
         checked = JoinedSource(sources, self._path) if is_checked else None
-        return PiecedReader(stored, self._path, *self._target, checked)
+        joined = JoinedSource([(piece.source, piece.span) for piece in stored], self._path)
+        return PiecedReader(stored, joined, *self._target, checked)
 
     def read(self, name: str, entry: TensorEntry, selection: Selection) -> Any:
         """Read a part, from the pieces that hold some of it."""

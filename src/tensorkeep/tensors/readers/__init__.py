@@ -34,7 +34,7 @@ from tensorkeep.tensors.readers._contiguous import TensorReader, neighbors
 from tensorkeep.tensors.readers._engines import ENGINES, EngineReader
 from tensorkeep.tensors.readers._joined_plan import joined_plan
 from tensorkeep.tensors.readers._kept_memory import keep_freed_memory
-from tensorkeep.tensors.readers._pieced import PiecedReader, StoredPiece
+from tensorkeep.tensors.readers._pieced import PiecedReader, StoredInPieces, StoredPiece
 from tensorkeep.tensors.readers._random_bits import key_of
 from tensorkeep.tensors.readers._read_plan import ReadPlan, plan_reads
 from tensorkeep.tensors.readers._stochastic import StochasticReader
@@ -54,6 +54,7 @@ __all__ = [
     "ReadPlan",
     "Reader",
     "StochasticReader",
+    "StoredInPieces",
     "StoredPiece",
     "StoredTensor",
     "StridedReader",

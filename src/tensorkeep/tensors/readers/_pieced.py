@@ -18,7 +18,7 @@ from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import IntegrityError
 from tensorkeep.tensors.readers._base import StoredTensor, stored_pieces
 from tensorkeep.tensors.readers._contiguous import TensorReader
-from tensorkeep.transport import ByteRange, ByteSource, JoinedSource
+from tensorkeep.transport import ByteRange, ByteSource
 
 
 class StoredPiece(msgspec.Struct, frozen=True, eq=False):
@@ -53,41 +53,80 @@ class StoredPiece(msgspec.Struct, frozen=True, eq=False):
             )
 
 
+class StoredInPieces(StreamedTensor, frozen=True):
+    """A tensor whose pieces are compared with their digests while they are written.
+
+    Attributes:
+        pieces: The pieces, in the order of the bytes.
+    """
+
+    pieces: tuple[StoredPiece, ...] = ()
+
+    def run(self, start: int, stop: int) -> Iterator[Buffer]:
+        """Give the bytes [start, stop); the pieces that have some of them are read and checked whole."""
+        begin = 0
+        for piece in self.pieces:
+            end = begin + len(piece.span)
+            if begin < stop and start < end:
+                yield from _cut(piece.buffers(), max(start - begin, 0), stop - begin)
+            begin = end
+
+
+def _cut(buffers: Iterator[Buffer], start: int, stop: int) -> Iterator[Buffer]:
+    """Give the bytes [start, stop) of all buffers together, and take the others too."""
+    begin = 0
+    for buffer in buffers:
+        view = memoryview(buffer).cast("B")
+        part = view[max(start - begin, 0) : max(stop - begin, 0)]
+        if len(part):
+            yield part
+        begin += len(view)
+
+
 class PiecedReader(TensorReader):
-    """Reads one tensor whose bytes are consecutive pieces; through `checked`, if it is given, which checks them."""
+    """Reads one tensor whose bytes are consecutive pieces, joined in `source`; through `checked`, if it is given.
+
+    Tensors that share memory are known by having one source, so copies of a reader keep it.
+    """
 
     def __init__(
         self,
         pieces: Sequence[StoredPiece],
-        path: str,
+        source: ByteSource,
         framework: str,
         device: Any = "cpu",
         checked: ByteSource | None = None,
     ) -> None:
         self.pieces = tuple(pieces)
-        source = JoinedSource([(piece.source, piece.span) for piece in self.pieces], path)
         super().__init__(source, 0, framework, device, checked)
 
     def __reduce__(self) -> tuple[Any, ...]:
         checked = self.source if self.is_checked else None
-        return PiecedReader, (self.pieces, self.unchecked.name, self.framework, self.device, checked)
+        return PiecedReader, (self.pieces, self.unchecked, self.framework, self.device, checked)
 
     def with_framework(self, framework: str, device: Any = "cpu") -> PiecedReader:
         """Return the same reader for another array library."""
         checked = self.source if self.is_checked else None
-        return PiecedReader(self.pieces, self.unchecked.name, framework, device, checked)
+        return PiecedReader(self.pieces, self.unchecked, framework, device, checked)
 
     def checking(self, checked: ByteSource) -> PiecedReader:
         """Return a reader that reads tensors through a source that checks them."""
-        return PiecedReader(self.pieces, self.unchecked.name, self.framework, self.device, checked)
+        return PiecedReader(self.pieces, self.unchecked, self.framework, self.device, checked)
 
     def tensor_to_write(self, name: str, entry: TensorEntry, digest: bytes | None = None) -> TensorToWrite:
         """Describe the tensor for writing: its pieces are checked on the way, if they have digests."""
         stored = super().tensor_to_write(name, entry, digest)
         if not isinstance(stored, StoredTensor) or all(piece.digest is None for piece in self.pieces):
             return stored
-        return StreamedTensor(
-            stored.dtype, stored.shape, stored.nbytes, self._buffers, stored.extent, stored.memory, digest
+        return StoredInPieces(
+            stored.dtype,
+            stored.shape,
+            stored.nbytes,
+            self._buffers,
+            stored.extent,
+            stored.memory,
+            digest,
+            pieces=self.pieces,
         )
 
     def _buffers(self) -> Iterator[Buffer]:
