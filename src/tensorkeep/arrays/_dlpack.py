@@ -83,7 +83,7 @@ class _InBits:
 
 
 class _Elements(ctypes.Structure):
-    """What a capsule says of the elements of its tensor; the consumer of the capsule may change it."""
+    """The description of the elements in a capsule, which its consumer may change."""
 
     code: int
     bits: int

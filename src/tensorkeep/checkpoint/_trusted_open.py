@@ -24,7 +24,7 @@ class Demand(msgspec.Struct, frozen=True):
     """What a policy demands of one open.
 
     Attributes:
-        rule: What the policy says of the path.
+        rule: The rule of the policy for the path.
         options: How to open.
         proof: What must be read whole; None if nothing must be.
         names: Names of the files that were read whole already; None if that was a whole directory.

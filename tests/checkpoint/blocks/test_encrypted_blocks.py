@@ -1,4 +1,4 @@
-"""Block digests of encrypted checkpoints: whoever has the key reads proven slices, and anybody can check them."""
+"""Block digests of encrypted checkpoints: slices are proven to holders of the key, and anybody can check them."""
 
 from __future__ import annotations
 

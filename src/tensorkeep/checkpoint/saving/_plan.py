@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from tensorkeep.arrays import StreamedTensor, TensorToWrite, tensor_to_write
-from tensorkeep.buffers import Buffer
+from tensorkeep.buffers import cut
 from tensorkeep.checkpoint.saving._options import SaveOptions
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.kinds.safetensors import read_index
@@ -177,20 +177,7 @@ def _rows_of(tensor: Any, whole: TensorToWrite, start: int, stop: int) -> Tensor
         return StoredTensor(whole.dtype, shape, end - begin, whole.source, span)
     if isinstance(whole, StoredInPieces):
         return StreamedTensor(whole.dtype, shape, end - begin, lambda: whole.run(begin, end), whole.extent)
-    return StreamedTensor(whole.dtype, shape, end - begin, lambda: _cut(whole.buffers(), begin, end), whole.extent)
-
-
-def _cut(buffers: Iterator[Buffer], begin: int, end: int) -> Iterator[Buffer]:
-    """Give the bytes [begin, end) of all buffers together."""
-    place = 0
-    for buffer in buffers:
-        view = memoryview(buffer).cast("B")
-        part = view[max(begin - place, 0) : max(end - place, 0)]
-        if len(part):
-            yield part
-        place += len(view)
-        if place >= end:
-            return
+    return StreamedTensor(whole.dtype, shape, end - begin, lambda: cut(whole.buffers(), begin, end), whole.extent)
 
 
 def _with_unclaimed(

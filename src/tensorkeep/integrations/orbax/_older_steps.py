@@ -82,7 +82,7 @@ class OlderSteps:
 
 
 def about(opened: Opened) -> dict[str, Any]:
-    """Return what a checkpoint of orbax says of itself."""
+    """Return the metadata of a checkpoint of orbax."""
     text = (opened.metadata or {}).get("orbax")
     found = {} if text is None else msgspec.json.decode(text)
     return found if isinstance(found, dict) else {}

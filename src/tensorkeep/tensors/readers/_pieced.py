@@ -6,13 +6,14 @@ damage must not get a new one.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from tensorkeep.arrays import StreamedTensor, TensorToWrite
-from tensorkeep.buffers import Buffer
+from tensorkeep.buffers import Buffer, cut
 from tensorkeep.digests import new_hasher
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import IntegrityError
@@ -68,19 +69,10 @@ class StoredInPieces(StreamedTensor, frozen=True):
         for piece in self.pieces:
             end = begin + len(piece.span)
             if begin < stop and start < end:
-                yield from _cut(piece.buffers(), max(start - begin, 0), stop - begin)
+                buffers = piece.buffers()
+                yield from cut(buffers, max(start - begin, 0), stop - begin)
+                deque(buffers, maxlen=0)  # its digest is compared at its end
             begin = end
-
-
-def _cut(buffers: Iterator[Buffer], start: int, stop: int) -> Iterator[Buffer]:
-    """Give the bytes [start, stop) of all buffers together, and take the others too."""
-    begin = 0
-    for buffer in buffers:
-        view = memoryview(buffer).cast("B")
-        part = view[max(start - begin, 0) : max(stop - begin, 0)]
-        if len(part):
-            yield part
-        begin += len(view)
 
 
 class PiecedReader(TensorReader):
