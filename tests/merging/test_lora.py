@@ -233,3 +233,20 @@ def test_settings_are_found_beside_the_adapter_or_given(tmp_path: Path) -> None:
     np.testing.assert_array_equal(add_lora(base, adapter)["x.weight"].load(), np.full((5, 3), 9))
     (tmp_path / "adapter_config.json").rename(tmp_path / "moved.json")
     np.testing.assert_array_equal(add_lora(base, adapter, settings=tmp_path / "moved.json")["x.weight"][2], [9, 9, 9])
+
+
+@pytest.mark.parametrize("shape", [(20, 2500), (8, 2048), (9, 1)], ids=str)
+def test_each_row_has_the_same_numbers_whatever_rows_are_read_with_it(shape: tuple[int, int]) -> None:
+    random = np.random.default_rng(0)
+    weight, a, b = (
+        random.standard_normal(each).astype(np.float32) for each in (shape, (16, shape[1]), (shape[0], 16))
+    )
+    adapter = {"x.lora_A.weight": a, "x.lora_B.weight": b}
+    base, changes = (tensorkeep.open(tensorkeep.numpy.save(each)) for each in ({"x.weight": weight}, adapter))
+
+    merged = add_lora(base, changes, settings={"peft_type": "LORA", "lora_alpha": 8})["x.weight"]
+
+    whole = merged.load()
+    np.testing.assert_array_equal(whole, weight + (b.astype(np.float64) @ (a * 0.5)).astype(np.float32))
+    for start in range(shape[0]):
+        np.testing.assert_array_equal(merged[start : start + 9], whole[start : start + 9])

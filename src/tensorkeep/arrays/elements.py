@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tensorkeep.arrays._base import LARGEST_E4M3
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import BY_NAME, DType
 from tensorkeep.entries import TensorEntry
@@ -82,6 +83,13 @@ def equal_bytes(a: memoryview, b: memoryview) -> bool:
     if n_words and not np.array_equal(np.frombuffer(a, np.uint64, n_words), np.frombuffer(b, np.uint64, n_words)):
         return False
     return a[8 * n_words :] == b[8 * n_words :]
+
+
+def castable(numbers: Array, dtype: DType) -> Array:
+    """Return floating-point numbers from which NumPy casts to a dtype: E4M3 has no infinity, so these are clipped."""
+    if dtype.bits < 32:  # ml_dtypes cannot cast between every two narrow floats; F32 holds all of them
+        numbers = numbers.astype(np.float32, copy=False)
+    return np.asarray(numbers.clip(-LARGEST_E4M3, LARGEST_E4M3)) if dtype.name == "F8_E4M3" else numbers
 
 
 def aligned(data: Bytes) -> Bytes:

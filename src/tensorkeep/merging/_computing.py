@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tensorkeep.arrays import adapter_for
+from tensorkeep.arrays.elements import castable
 from tensorkeep.checkpoint import refuse_quantized
 from tensorkeep.dtypes import BY_NAME, DType
 from tensorkeep.errors import RefusedError
@@ -87,15 +88,16 @@ def _check_dtypes(name: str, tensors: Sequence[LazyTensor]) -> None:
 
 def computed_in_wide(merge: Merge, dtypes: Sequence[str]) -> Callable[..., Numbers]:
     """Return a function of tensors as they are stored: in F64 if one is, else F32, rounded to the first's dtype."""
-    return partial(_in_wide, merge, _wide(dtypes), BY_NAME[dtypes[0]])
+    return partial(_in_wide, merge, wide_dtype(dtypes), BY_NAME[dtypes[0]])
 
 
 def computed_in_blocks(merge: Merge, dtypes: Sequence[str]) -> Callable[..., Numbers]:
     """Return such a function for an elementwise merge, which is called for short blocks."""
-    return partial(_in_blocks, merge, _wide(dtypes), BY_NAME[dtypes[0]])
+    return partial(_in_blocks, merge, wide_dtype(dtypes), BY_NAME[dtypes[0]])
 
 
-def _wide(dtypes: Sequence[str]) -> DType:
+def wide_dtype(dtypes: Sequence[str]) -> DType:
+    """Return the dtype to compute in."""
     return BY_NAME["F64" if "F64" in dtypes else "F32"]
 
 
@@ -107,19 +109,23 @@ def _in_wide(merge: Merge, wide: DType, narrow: DType, *stored: Any) -> Numbers:
 
 
 def _in_blocks(merge: Merge, wide: DType, narrow: DType, *stored: Any) -> Numbers:
-    arrays = adapter_for("numpy")
     flat = [tensor.reshape(-1) for tensor in stored]
     merged_numbers = np.empty(len(flat[0]), flat[0].dtype)
-    # One block of each tensor, used again: memory that is new to the process costs more than computing in it.
-    room = [np.empty(min(_BLOCK_LENGTH, len(flat[0])), f"f{wide.bits // 8}") for _ in flat]
+    rooms = [room_for(wide, (min(_BLOCK_LENGTH, len(flat[0])),)) for _ in flat]
     with np.errstate(all="ignore"):  # a model may hold infinities
         for block in blocks_of(len(merged_numbers)):
-            numbers = [_widened(tensor[block], wide_block) for tensor, wide_block in zip(flat, room, strict=True)]
-            merged_numbers[block] = arrays.cast(merge(*numbers), narrow)
+            numbers = [widened(tensor[block], room) for tensor, room in zip(flat, rooms, strict=True)]
+            merged_numbers[block] = castable(merge(*numbers), narrow)
     return merged_numbers.reshape(stored[0].shape)
 
 
-def _widened(stored: Numbers, room: Numbers) -> Numbers:
+def room_for(wide: DType, shape: tuple[int, ...]) -> Numbers:
+    """Return memory for one block, used again: memory that is new to the process costs more than computing in it."""
+    return np.empty(shape, f"f{wide.bits // 8}")
+
+
+def widened(stored: Numbers, room: Numbers) -> Numbers:
+    """Return stored numbers as wider ones, in the first rows of memory that is used again."""
     numbers = room[: len(stored)]
     numbers[...] = stored
     return numbers

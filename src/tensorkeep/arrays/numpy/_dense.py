@@ -10,10 +10,11 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.arrays._base import LARGEST_E4M3, Extent, StreamedTensor, TensorToWrite
+from tensorkeep.arrays._base import Extent, StreamedTensor, TensorToWrite
 from tensorkeep.arrays._pieces import pieces
 from tensorkeep.arrays.elements import (
     aligned,
+    castable,
     elements_of,
     known_dtype,
     pack,
@@ -131,13 +132,8 @@ class NumpyArrays:
 
     def cast(self, tensor: Any, dtype: DType) -> Array:
         """Convert to another floating-point dtype."""
-        array: Array = tensor
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            if dtype.bits < 32:  # ml_dtypes cannot cast between every two narrow floats; F32 holds all of them
-                array = array.astype(np.float32, copy=False)
-            if dtype.name == "F8_E4M3":
-                array = np.asarray(array.clip(-LARGEST_E4M3, LARGEST_E4M3))
-            return array.astype(numpy_dtype(dtype))
+            return castable(tensor, dtype).astype(numpy_dtype(dtype))
 
     def tensor_to_write(self, tensor: Any, name: str) -> TensorToWrite:
         """Describe an array for writing."""

@@ -120,7 +120,7 @@ def _changed(
 
 def _with_rows(name: str, scale: float, right: LazyTensor, *inputs: LazyTensor) -> LazyTensor:
     _refuse_integers(name, (*inputs, right))
-    compute = weight_plus_product(scale, right, inputs, has_magnitude=len(inputs) == 3)
+    compute = weight_plus_product(scale, right, inputs)
     return computed_tensor(name, compute, inputs, scope="rows", framework="numpy", in_threads=True)
 
 

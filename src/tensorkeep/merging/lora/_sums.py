@@ -9,7 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from tensorkeep.merging._computing import Merge, Numbers, blocks_of, computed_in_wide
+from tensorkeep.arrays.elements import castable
+from tensorkeep.dtypes import BY_NAME
+from tensorkeep.merging._computing import Numbers, blocks_of, room_for, wide_dtype, widened
 from tensorkeep.tensors import LazyTensor
 
 _MAX_ROWS: Final = 32
@@ -17,19 +19,17 @@ _BLOCK_LENGTH: Final = 2**16
 """Numbers of a weight to compute at a time, in as many rows: in F64 they stay in the L2 cache."""
 
 _TILE_ROWS: Final = 8
-_TILE_WORK: Final = 2**17
+_TILE_WORK: Final = 2**18
 """Rows and multiplications of one call of BLAS. Sums depend on the number of rows, so that is always the same. And
 so little work starts no threads: they would wait for those that compute other rows, and take ten times as long."""
 
 
-def weight_plus_product(
-    scale: float, right: LazyTensor, inputs: Sequence[LazyTensor], *, has_magnitude: bool
-) -> Callable[..., Numbers]:
+def weight_plus_product(scale: float, right: LazyTensor, inputs: Sequence[LazyTensor]) -> Callable[..., Numbers]:
     """Return a function of rows of a weight, the same rows of the left factor and, for DoRA, of the magnitudes.
 
     `right` (rank, …) is a lazy tensor, which is small and read each time.
     """
-    return partial(_by_rows, partial(_merge, scale, right, has_magnitude), [lazy.dtype for lazy in inputs])
+    return partial(_by_rows, scale, right, [lazy.dtype for lazy in inputs])
 
 
 def bias_plus(scale: float, bias: Numbers, change: Numbers) -> Numbers:
@@ -38,49 +38,74 @@ def bias_plus(scale: float, bias: Numbers, change: Numbers) -> Numbers:
     return changed
 
 
-def _by_rows(begin: Callable[[], Merge], dtypes: Sequence[str], *stored: Any) -> Numbers:
-    merge = computed_in_wide(begin(), dtypes)
-    changed = np.empty(stored[0].shape, stored[0].dtype)
-    for rows in blocks_of(len(changed), _n_rows(prod(changed.shape[1:]))):
-        changed[rows] = merge(*(tensor[rows] for tensor in stored))
-    return changed
-
-
-def _merge(scale: float, right: LazyTensor, has_magnitude: bool) -> Merge:
+def _by_rows(scale: float, right: LazyTensor, dtypes: Sequence[str], *stored: Any) -> Numbers:
     factor = np.asarray(right).astype(np.float64).reshape(right.shape[0], -1) * scale
-    return partial(_with_magnitude if has_magnitude else _with_product, factor)
-
-
-def _with_product(factor: Numbers, weight: Numbers, left: Numbers) -> Numbers:
-    changed: Numbers = weight + _product(left, factor, weight.dtype).reshape(weight.shape).astype(weight.dtype)
+    changed = np.empty(stored[0].shape, stored[0].dtype)
+    into, weight, left, *magnitudes = (_as_matrix(tensor) for tensor in (changed, *stored))
+    wide, narrow = wide_dtype(dtypes), BY_NAME[dtypes[0]]
+    multiply = _summed if wide.name == "F64" else _multiplied
+    shape = (_n_rows(*into.shape), factor.shape[1])
+    room, product_room = room_for(wide, shape), room_for(BY_NAME["F64"], shape)
+    with np.errstate(all="ignore"):  # a model may hold infinities
+        for rows in blocks_of(len(changed), len(room)):
+            numbers = widened(weight[rows], room)
+            product = multiply(left[rows], factor, product_room)
+            if magnitudes:
+                numbers = _of_length(magnitudes[0][rows].astype(numbers.dtype), numbers + product)
+            else:
+                numbers += product.astype(numbers.dtype, copy=False)
+            into[rows] = castable(numbers, narrow)
     return changed
 
 
-def _with_magnitude(factor: Numbers, weight: Numbers, left: Numbers, magnitude: Numbers) -> Numbers:
-    changed = weight + _product(left, factor, weight.dtype)
-    norms = np.linalg.norm(changed, axis=1)
-    scaled: Numbers = (changed * (magnitude / norms)[:, None]).astype(weight.dtype)
+def _of_length(magnitude: Numbers, numbers: Numbers) -> Numbers:
+    """Give each row a length."""
+    scaled: Numbers = numbers * (magnitude / np.linalg.norm(numbers, axis=1, keepdims=True))
     return scaled
 
 
-def _product(left: Numbers, factor: Numbers, dtype: Any) -> Numbers:
+def _as_matrix(tensor: Numbers) -> Numbers:
+    return tensor.reshape(len(tensor), prod(tensor.shape[1:]))
+
+
+def _n_rows(n_rows: int, n_columns: int) -> int:
+    """Return how many rows to compute at once: whole tiles."""
+    n_tiles = min(max(_BLOCK_LENGTH // max(n_columns, 1), _TILE_ROWS), _MAX_ROWS, n_rows) // -_TILE_ROWS
+    return max(-n_tiles, 1) * _TILE_ROWS
+
+
+def _summed(left: Numbers, factor: Numbers, room: Numbers) -> Numbers:
+    """Multiply numbers in F64, which are not rounded again: not by BLAS, whose order of sums is not known."""
+    total = room[: len(left)]
+    total.fill(0)
+    for of_rank, values in zip(left.T, factor, strict=True):
+        total += of_rank[:, None] * values
+    return total
+
+
+def _multiplied(left: Numbers, factor: Numbers, room: Numbers) -> Numbers:
     """Multiply (rows, rank) by (rank, columns) in F64, each row to the same bits whatever rows are beside it."""
-    rows = left.reshape(len(left), -1).astype(np.float64)
-    if dtype == np.float64:  # not by BLAS, whose order of sums is not known
-        total = np.zeros((len(rows), factor.shape[1]))
-        for of_rank, values in zip(rows.T, factor, strict=True):
-            total += of_rank[:, None] * values
-        return total
-    n_rows = -(-len(rows) // _TILE_ROWS) * _TILE_ROWS
-    padded = np.zeros((n_rows, rows.shape[1]))
-    padded[: len(rows)] = rows
-    product = np.empty((n_rows, factor.shape[1]))
-    for of_rows in blocks_of(n_rows, _TILE_ROWS):
-        for columns in blocks_of(factor.shape[1], max(_TILE_WORK // (_TILE_ROWS * len(factor)), 1)):
-            np.matmul(padded[of_rows], factor[:, columns], out=product[of_rows, columns])
-    return product[: len(rows)]
+    rank, n_columns = factor.shape
+    n_rows = -(-len(left) // _TILE_ROWS) * _TILE_ROWS
+    padded = np.zeros((n_rows, rank))
+    padded[: len(left)] = left
+    width = max(_TILE_WORK // (_TILE_ROWS * rank), 1)
+    for columns in _whole_tiles_and_rest(n_columns, width):
+        n_in_tile = min(width, columns.stop - columns.start)
+        np.matmul(
+            _tiles(padded, _TILE_ROWS, rank),
+            _tiles(factor[:, columns], rank, n_in_tile),
+            out=_tiles(room[:n_rows, columns], _TILE_ROWS, n_in_tile),
+        )
+    return room[: len(left)]
 
 
-def _n_rows(n_columns: int) -> int:
-    """Return how many rows are computed at once."""
-    return min(max(_BLOCK_LENGTH // max(n_columns, 1), _TILE_ROWS), _MAX_ROWS)
+def _whole_tiles_and_rest(n_columns: int, width: int) -> list[slice]:
+    n_whole = n_columns // width * width
+    return [part for part in (slice(0, n_whole), slice(n_whole, n_columns)) if part.start < part.stop]
+
+
+def _tiles(matrix: Numbers, n_rows: int, n_columns: int) -> Numbers:
+    """Return a view of a matrix as tiles (down, across, rows, columns), each of which BLAS multiplies in one call."""
+    down, across = matrix.shape[0] // n_rows, matrix.shape[1] // n_columns
+    return matrix.reshape(down, n_rows, across, n_columns).swapaxes(1, 2)
