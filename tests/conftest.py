@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 
 from tests.support import ROOT
 from tests.support.soak import SOAK, rounds
+from tests.support.written_once import shared_folder
 
 collect_ignore = ["gpu"]  # `make gpu` runs these
 
@@ -37,6 +39,16 @@ hypothesis.settings.register_profile(
     ],
 )
 hypothesis.settings.load_profile("tensorkeep")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    folder = shared_folder()
+    folder.__enter__()
+    config.add_cleanup(lambda: folder.__exit__(None, None, None))
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # by now there are millions of objects of the libraries, which every collection would look at
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

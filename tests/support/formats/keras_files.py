@@ -1,12 +1,9 @@
-"""Files that Keras itself writes, once per process that runs tests: it is slow to import."""
+"""Files that Keras itself writes, once for all tests: it is slow to import."""
 
 from __future__ import annotations
 
-import atexit
-import shutil
 import subprocess
 import sys
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,15 +11,14 @@ from typing import Any
 import numpy as np
 
 from tests.support import SUPPORT
+from tests.support.written_once import written_once
 
 
 @cache
 def written_by_keras() -> Path:
     """Return the folder of the files."""
-    folder = Path(tempfile.mkdtemp(prefix="keras-files-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    subprocess.run([sys.executable, SUPPORT / "formats" / "keras_models.py", folder], check=True, capture_output=True)
-    return folder
+    program = [sys.executable, SUPPORT / "formats" / "keras_models.py"]
+    return written_once("keras", lambda folder: subprocess.run([*program, folder], check=True, capture_output=True))
 
 
 def weights_by_keras(name: str) -> dict[str, Any]:

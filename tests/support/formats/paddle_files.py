@@ -5,12 +5,9 @@ As a program: writes files of every form into the directory that it is given, ea
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,19 +15,21 @@ from typing import Any
 import numpy as np
 
 from tests.contracts.kind import ARRAYS
+from tests.support.written_once import written_once
 
 
 @cache
 def written_by_paddle() -> Path:
     """Return the directory of the files."""
-    directory = Path(tempfile.mkdtemp(prefix="paddle-files-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return written_once("paddle", _write_by_paddle)
+
+
+def _write_by_paddle(directory: Path) -> None:
     for what in ("states", "json", "pdmodel"):
         program = [sys.executable, "-W", "ignore", "-m", __name__, str(directory), what]
         env = os.environ | {"FLAGS_enable_pir_api": str(int(what != "pdmodel"))}
         done = subprocess.run(program, capture_output=True, text=True, timeout=240, check=False, env=env)
         assert not done.returncode, done.stderr
-    return directory
 
 
 def loaded_by_paddle(name: str) -> dict[str, np.ndarray[Any, Any]]:

@@ -6,13 +6,10 @@ checkpoint has the bytes, dtype and shape of each tensor as `tf.train.load_check
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tests.contracts.kind import ARRAYS
+from tests.support.written_once import written_once
 
 DTYPES = (
     *("float32", "float64", "float16", "bfloat16", "bool", "complex64", "complex128"),
@@ -36,10 +34,7 @@ _NARROW = {"int4", "uint4", "int2", "uint2"}
 @cache
 def written_by_tensorflow() -> Path:
     """Return the directory of the files."""
-    directory = Path(tempfile.mkdtemp(prefix="tensorflow-files-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    run_tensorflow("write", str(directory))
-    return directory
+    return written_once("tensorflow", lambda directory: run_tensorflow("write", str(directory)))
 
 
 def loaded_by_tensorflow(name: str) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
