@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import pickle
 import socket
 import threading
@@ -16,6 +15,7 @@ import tensorkeep
 from tensorkeep import remote
 from tensorkeep.errors import TensorkeepError
 from tensorkeep.texts import redacted, shown_url
+from tests.support.logs import logged
 from tests.support.remote.fault_server import Fault, FaultServer
 
 SECRETS = ("anna", "pass-w0rd", "sig-123", "token-456")
@@ -67,21 +67,19 @@ def assert_no_secrets(error: BaseException) -> None:
 
 @pytest.mark.parametrize("n_before", [0, 1], ids=["at-first", "later"])
 @pytest.mark.parametrize("fault", FAULTS, ids=range(len(FAULTS)))
-def test_errors_of_every_kind(server, fault, n_before, caplog) -> None:
-    caplog.set_level(logging.DEBUG)
+def test_errors_of_every_kind(server, fault, n_before) -> None:
     server.faults.extend([None] * n_before + [fault] * 30)
-    with warnings.catch_warnings(record=True) as warned:
+    with logged() as text, warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         with pytest.raises(TensorkeepError) as caught:
             tensorkeep.load(secret_path(server, whole_nbytes=0))
 
     assert_no_secrets(caught.value)
     for secret in SECRETS:
-        assert secret not in caplog.text + "".join(str(each.message) for each in warned)
+        assert secret not in text.getvalue() + "".join(str(each.message) for each in warned)
 
 
-def test_headers_that_cannot_be_parsed_are_not_logged(caplog) -> None:
-    caplog.set_level(logging.DEBUG)
+def test_headers_that_cannot_be_parsed_are_not_logged() -> None:
     listening = socket.create_server(("127.0.0.1", 0))
 
     def answer() -> None:
@@ -93,14 +91,14 @@ def test_headers_that_cannot_be_parsed_are_not_logged(caplog) -> None:
 
     thread = threading.Thread(target=answer, daemon=True)
     thread.start()
-    with pytest.raises(TensorkeepError):
+    with logged() as text, pytest.raises(TensorkeepError):
         tensorkeep.open(f"http://127.0.0.1:{listening.getsockname()[1]}/x.bin")
     socket.create_connection(listening.getsockname()).close()
     thread.join(10)
     listening.close()
 
-    assert "404" in caplog.text
-    assert "sig-123" not in caplog.text
+    assert "404" in text.getvalue()
+    assert "sig-123" not in text.getvalue()
 
 
 def test_files_that_are_none(server) -> None:

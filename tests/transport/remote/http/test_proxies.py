@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import safetensors.numpy
 import tensorkeep
 from tensorkeep import remote
 from tensorkeep.errors import AccessDeniedError, TransportError
+from tests.support.logs import logged
 from tests.support.remote.fault_server import FaultServer
 from tests.support.remote.proxies import Proxy, make_certificate, running_proxy, running_tls
 
@@ -115,18 +115,16 @@ def test_a_certificate_that_is_not_trusted(server: FaultServer, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_logs_have_no_secrets(
-    server: FaultServer, secure: str, proxy: Proxy, scheme: str, caplog: pytest.LogCaptureFixture, monkeypatch
-) -> None:
+def test_logs_have_no_secrets(server: FaultServer, secure: str, proxy: Proxy, scheme: str, monkeypatch) -> None:
     """urllib3 logs the URL of each request; what comes after the path must not be in it."""
-    caplog.set_level(logging.DEBUG)
     monkeypatch.setenv(f"{scheme}_proxy", f"http://anna:pass-w0rd@{proxy.host}")
     origin = (server.url if scheme == "http" else secure).replace("://", "://anna:pass-w0rd@")
     path = remote(f"{origin}x.safetensors?sig-123", headers={"X-Token": "token-456"}, **SMALL)
 
-    assert np.array_equal(tensorkeep.load(path)["w"], W)
+    with logged() as text:
+        assert np.array_equal(tensorkeep.load(path)["w"], W)
 
-    assert "x.safetensors" in caplog.text
+    assert "x.safetensors" in text.getvalue()
     for secret in SECRETS:
-        assert secret not in caplog.text
+        assert secret not in text.getvalue()
     assert all(request.query == "sig-123" for request in server.requests)
