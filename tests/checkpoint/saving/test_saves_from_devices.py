@@ -82,6 +82,49 @@ def test_what_is_saved_was_written_in_the_stream_of_the_caller(tmp_path: Path, c
     assert is_equal(tmp_path / "saved")
 
 
+KEY = tensorkeep.Key(bytes(range(32)))
+
+WAYS: dict[str, dict[str, Any]] = {
+    "blocks": {"block_digests": True},
+    "encrypted": {"encrypt": KEY},
+    "both": {"block_digests": True, "encrypt": KEY},
+    "bucket": {},
+    "bucket, blocks": {"block_digests": True},
+}
+"""Saves in which one thread takes the bytes of each file in order."""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_single_thread_gets_small_tensors_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caller: Stream, way: str
+) -> None:
+    sizes: list[int] = []
+    made = _device_memory.TorchDeviceMemory.host_buffer
+
+    def noted(self: Any, nbytes: int) -> Any:
+        sizes.append(nbytes)
+        return made(self, nbytes)
+
+    monkeypatch.setattr(_device_memory.TorchDeviceMemory, "host_buffer", noted)
+    values = {name: torch.zeros_like(tensor) for name, tensor in state().items()}
+    target: Any = f"memory://{tmp_path.name}/saved" if way.startswith("bucket") else tmp_path / "saved"
+    with ThreadStreams.stream(caller):
+        for name, tensor in state().items():
+            if values[name].is_contiguous():  # on the host
+                values[name].copy_(tensor)
+                continue
+            caller.begin(lambda name=name, tensor=tensor: values[name].copy_(tensor))
+        tensorkeep.save_checkpoint(values, target, **WAYS[way])
+
+    assert max(sizes) <= 2**22
+    n_passes = 2 if way.startswith("bucket") else 1  # for the digests, and to the store
+    assert len(sizes) < 10 * n_passes
+    key = WAYS[way].get("encrypt")
+    loaded = tensorkeep.load(target, framework="torch", verify=True, **({"key": key} if key else {}))
+    assert loaded.keys() == state().keys()
+    assert all(loaded[name].equal(tensor) for name, tensor in state().items())
+
+
 def test_files_written_side_by_side_share_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     in_use: list[int] = []
     made = _device_memory.TorchDeviceMemory.host_buffer

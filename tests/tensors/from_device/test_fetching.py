@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from types import FrameType
@@ -14,7 +16,8 @@ from types import FrameType
 import pytest
 
 from tensorkeep.arrays import Fetched
-from tensorkeep.tensors.from_device import fetch_each
+from tensorkeep.buffers import Buffer
+from tensorkeep.tensors.from_device import fetch_each, fetch_in_order
 from tensorkeep.tensors.from_device._plan import plan_fetches
 from tensorkeep.tensors.to_device import staging
 from tests.support.soak import rounds
@@ -150,3 +153,49 @@ def test_after_a_signal_at_any_moment_nothing_is_taken() -> None:
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert n_complete < n_rounds
+
+
+def in_order(devices: Sequence[LateDevice]) -> Iterator[Iterator[Buffer]]:
+    held = (devices[n // 4 % len(devices)].holding(data, f"order {n % 3}") for n, data in enumerate(CONTENT))
+    return fetch_in_order((n, len(data), tensor) for n, (data, tensor) in enumerate(zip(CONTENT, held, strict=True)))
+
+
+@pytest.mark.parametrize("n_devices", [1, 2])
+def test_bytes_in_order_stay_as_they_are_while_they_are_held(n_devices: int) -> None:
+    devices = [LateDevice(f"late:{n}") for n in range(n_devices)]
+
+    held = [list(buffers) for buffers in in_order(devices)]
+
+    assert [b"".join(buffers) for buffers in held] == CONTENT
+    assert not any(device.is_copying for device in devices)
+    assert all(set(device.orders) == {"order 0", "order 1", "order 2"} for device in devices)
+
+
+def test_small_tensors_in_order_are_copied_together_and_few_buffers_ahead() -> None:
+    device = LateDevice()
+    tensors = [(n, 2_000, device.holding(bytes([n % 256]) * 2_000)) for n in range(10_000)]
+    n_filled = []
+
+    for n, buffers in enumerate(fetch_in_order(tensors)):
+        assert b"".join(buffers) == bytes([n % 256]) * 2_000
+        n_filled.append(device.n_filled)
+
+    assert n_filled[0] == 4
+    assert n_filled[-1] == 5
+
+
+def test_a_device_that_fails_ends_the_copies_in_order() -> None:
+    device = LateDevice(fails_at=1)
+    with pytest.raises(RuntimeError, match="the device is lost"):
+        deque(map(list, in_order([device])), maxlen=0)
+    assert not device.is_copying
+
+
+def test_a_reader_that_stops_early_ends_the_copies_in_order() -> None:
+    device = LateDevice()
+    buffers = in_order([device])
+    next(next(buffers))
+    assert device.is_copying
+    del buffers
+    gc.collect()
+    assert not device.is_copying

@@ -5,8 +5,10 @@ array library, nor what the bytes are for.
 
 - `_plan`: which bytes pass through a buffer together. Pure.
 - `_fetch`: buffers that the device fills, and threads that empty them.
+- `_in_order`: the same for a single thread, which gets the bytes in order.
 """
 
 from tensorkeep.tensors.from_device._fetch import Take, fetch_each
+from tensorkeep.tensors.from_device._in_order import fetch_in_order
 
-__all__ = ["Take", "fetch_each"]
+__all__ = ["Take", "fetch_each", "fetch_in_order"]

@@ -23,7 +23,7 @@ def plan_fetches(tensors: Iterable[tuple[int, int, OnDevice]], buffer_nbytes: in
     packed: list[Fetched] = []
     for number, nbytes, tensor in tensors:
         if nbytes > min(_PACKED_NBYTES, buffer_nbytes):
-            yield list(_in_order(number, tensor, buffer_nbytes))
+            yield list(plan_in_order([(number, nbytes, tensor)], buffer_nbytes))
             continue
         start = packed[-1].stop if packed else 0
         if start + nbytes > buffer_nbytes:
@@ -34,15 +34,17 @@ def plan_fetches(tensors: Iterable[tuple[int, int, OnDevice]], buffer_nbytes: in
         yield [packed]
 
 
-def _in_order(number: int, tensor: OnDevice, buffer_nbytes: int) -> Iterator[list[Fetched]]:
-    """Yield the parts of a large tensor; small parts share a buffer too."""
+def plan_in_order(tensors: Iterable[tuple[int, int, OnDevice]], buffer_nbytes: int) -> Iterator[list[Fetched]]:
+    """Plan to fetch all bytes of tensors one after another; small parts share a buffer."""
     together: list[Fetched] = []
-    offset = 0
-    for nbytes, part in tensor.parts(buffer_nbytes):
-        start = together[-1].stop if together else 0
-        if start + nbytes > buffer_nbytes:
-            yield together
-            together, start = [], 0
-        together.append(Fetched(number, offset, start, start + nbytes, part))
-        offset += nbytes
-    yield together
+    for number, _, tensor in tensors:
+        offset = 0
+        for nbytes, part in tensor.parts(buffer_nbytes):
+            start = together[-1].stop if together else 0
+            if start + nbytes > buffer_nbytes:
+                yield together
+                together, start = [], 0
+            together.append(Fetched(number, offset, start, start + nbytes, part))
+            offset += nbytes
+    if together:
+        yield together

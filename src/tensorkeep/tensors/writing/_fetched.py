@@ -1,14 +1,17 @@
-"""Tensors of devices, written and hashed by several threads while the devices copy the next ones."""
+"""Tensors of devices, written and hashed while the devices copy the next ones: by several threads, or by one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate, groupby
 from typing import TYPE_CHECKING
 
-from tensorkeep.arrays import Fetched, StreamedTensor, TensorToWrite
+import msgspec
+
+from tensorkeep.arrays import Fetched, OnDevice, StreamedTensor, TensorToWrite
 from tensorkeep.digests import digest_of, new_hasher
-from tensorkeep.tensors.from_device import fetch_each
+from tensorkeep.tensors.from_device import fetch_each, fetch_in_order
 from tensorkeep.transport import ExtensibleSink
 
 if TYPE_CHECKING:
@@ -31,15 +34,28 @@ def write_fetched(sink: ExtensibleSink, tensors: Sequence[TensorToWrite], *, has
             for each in parts:
                 digests.add(each.tensor, data[each.start : each.stop])
 
-    fetch_each(
-        (
-            (number, tensor.nbytes, tensor.on_device)
-            for number, tensor in enumerate(tensors)
-            if isinstance(tensor, StreamedTensor) and tensor.on_device is not None
-        ),
-        take,
-    )
+    fetch_each(_numbered(tensors), take)
     return digests.made
+
+
+def copied_ahead(tensors: Iterable[tuple[str, TensorToWrite]]) -> Iterator[tuple[str, TensorToWrite]]:
+    """Pass on tensors, all on devices. The bytes of each can be read once, before the next tensor is asked for."""
+    named = list(tensors)
+    fetched = fetch_in_order(_numbered([tensor for _, tensor in named]))
+    for (name, tensor), buffers in zip(named, fetched, strict=True):
+        yield name, msgspec.structs.replace(tensor, stream=partial(iter, buffers))
+
+
+def place_of(tensor: TensorToWrite) -> OnDevice | None:
+    """Return where a tensor is, if it is on a device that copies in the background."""
+    return tensor.on_device if isinstance(tensor, StreamedTensor) else None
+
+
+def _numbered(tensors: Sequence[TensorToWrite]) -> Iterator[tuple[int, int, OnDevice]]:
+    for number, tensor in enumerate(tensors):
+        place = place_of(tensor)
+        if place is not None:
+            yield number, tensor.nbytes, place
 
 
 class _Digests:

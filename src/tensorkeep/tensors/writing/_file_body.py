@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from math import prod
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from tensorkeep.arrays import StreamedTensor, TensorToWrite
 from tensorkeep.arrays.in_memory import TensorInMemory, view_at
@@ -34,7 +34,7 @@ from tensorkeep.parallel import Workers
 from tensorkeep.tensors.readers import StoredTensor
 from tensorkeep.tensors.writing._block_stream import BlockStream
 from tensorkeep.tensors.writing._digest_stream import Digesting
-from tensorkeep.tensors.writing._fetched import write_fetched
+from tensorkeep.tensors.writing._fetched import copied_ahead, place_of, write_fetched
 from tensorkeep.tensors.writing._sealing import Sealing
 from tensorkeep.transport import Body, ByteRange, ByteSink, ByteSource, LocalFile, Spool, extends
 
@@ -157,7 +157,8 @@ def file_body(
 
     def pieces() -> Iterator[Buffer]:
         yield head
-        yield from plain_buffers(to_write, entries)
+        for way, group in _by_way((name, to_write[name]) for name in entries):
+            yield from _buffers_of(_in_turn(way, group))
 
     return FileBody(len(head) + sum(tensor.nbytes for tensor in to_write.values()), pieces, head)
 
@@ -166,15 +167,16 @@ def _digests(
     to_write: Mapping[str, TensorToWrite], entries: Iterable[str], blocks: BlockStream | None
 ) -> list[bytes]:
     with Digesting() as digesting:
-        for name in entries:
-            tensor = to_write[name]
-            if isinstance(tensor, StoredTensor) and tensor.digest is not None:
-                digesting.carry(tensor.digest)
-                if blocks is not None:
-                    blocks.take_from(tensor.source, tensor.span)
-            else:
-                hashed = _hashed(digesting, [(name, tensor)])
+        for way, group in _by_way((name, to_write[name]) for name in entries):
+            if way != "known":
+                hashed = _hashed(digesting, _in_turn(way, group))
                 deque(hashed if blocks is None else blocks.passing(hashed), maxlen=0)
+                continue
+            for _, tensor in group:
+                if isinstance(tensor, StoredTensor) and tensor.digest is not None:
+                    digesting.carry(tensor.digest)
+                    if blocks is not None:
+                        blocks.take_from(tensor.source, tensor.span)
         digests = digesting.digests()
     refuse_other_bytes([(name, to_write[name]) for name in entries], digests)
     return digests
@@ -208,25 +210,25 @@ def _entries(to_write: Mapping[str, TensorToWrite], arrangement: Arrangement = P
 
 
 def _write_plain(sink: ByteSink, tensors: list[_Named]) -> None:
-    for way, group in groupby(tensors, lambda named: _way_of(named[1])):
+    for way, group in _by_way(tensors):
         if way in {"known", "reread"}:
             _copy(sink, [tensor for _, tensor in group if isinstance(tensor, StoredTensor)])
         elif way == "fetched" and extends(sink):
             write_fetched(sink, [tensor for _, tensor in group], hashes=False)
         else:
-            sink.write(_buffers_of(group))
+            sink.write(_buffers_of(_in_turn(way, group)))
 
 
 def _write_sealed(sink: ByteSink, tensors: list[_Named], blocks: BlockStream | None) -> list[bytes]:
     """Write the data, and return the digest of each tensor."""
     with Digesting() as digesting:
-        for way, group in groupby(tensors, lambda named: _way_of(named[1])):
+        for way, group in _by_way(tensors):
             if way == "fetched" and blocks is None and extends(sink):
                 for digest in write_fetched(sink, [tensor for _, tensor in group], hashes=True):
                     digesting.carry(digest)
                 continue
             if way in {"fetched", "passed"}:
-                hashed = _hashed(digesting, group)
+                hashed = _hashed(digesting, _in_turn(way, group))
                 sink.write(hashed if blocks is None else blocks.passing(hashed))
                 continue
             stored = [tensor for _, tensor in group if isinstance(tensor, StoredTensor)]
@@ -269,14 +271,27 @@ def _hashed(digesting: Digesting, tensors: Iterable[_Named]) -> Iterator[Buffer]
             yield from digesting.passing(tensor.nbytes, _checked(name, tensor))
 
 
-def _way_of(tensor: TensorToWrite) -> Literal["known", "reread", "fetched", "passed"]:
+_Way: TypeAlias = Literal["known", "reread", "fetched", "passed"]
+
+
+def _by_way(tensors: Iterable[_Named]) -> Iterator[tuple[_Way, Iterator[_Named]]]:
+    """Group tensors that follow each other and get their digests in the same way."""
+    return groupby(tensors, lambda named: _way_of(named[1]))
+
+
+def _in_turn(way: _Way, tensors: Iterable[_Named]) -> Iterable[_Named]:
+    """Give tensors that one thread takes one after another; their device copies ahead of it."""
+    return copied_ahead(tensors) if way == "fetched" else tensors
+
+
+def _way_of(tensor: TensorToWrite) -> _Way:
     """Return how a tensor gets its digest: it has one, its file is reread, or its bytes are hashed as they pass.
 
     They are fetched by several threads if they come from a device.
     """
     # Reading a mapped file a second time costs little: the kernel copies its bytes, so they are in the page cache.
     if not isinstance(tensor, StoredTensor):
-        return "fetched" if isinstance(tensor, StreamedTensor) and tensor.on_device is not None else "passed"
+        return "passed" if place_of(tensor) is None else "fetched"
     if tensor.digest is not None:
         return "known"
     is_mapped = isinstance(tensor.source, LocalFile) and tensor.source.backend == "mmap"
