@@ -10,7 +10,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 from weakref import WeakValueDictionary
 
-from tensorkeep.errors import UnsupportedError
+from tensorkeep.errors import TransportError, UnsupportedError
 from tensorkeep.texts import redacted, shown_url
 from tensorkeep.transport.remote.http import Connections, HttpStore, HubStore, basic
 from tensorkeep.transport.remote.libraries import FsspecStore, ObstoreStore, import_fsspec, import_obstore
@@ -162,6 +162,13 @@ def _file_system(url: str, options: Mapping[str, Any]) -> Any:
             path=shown_url(url),
             found=redacted(str(error)),
             hint="pip install 'tensorkeep[hf]'" if is_hub else "Install the package that adds this scheme to fsspec",
+        ) from None
+    except Exception as error:  # noqa: BLE001 - some connect at once, and raise whatever their libraries do
+        raise TransportError(
+            "the server cannot be reached",
+            path=shown_url(url),
+            found=redacted(str(error) or type(error).__name__),
+            hint="Check the host in the URL, the network, and the options of tensorkeep.remote",
         ) from None
 
 

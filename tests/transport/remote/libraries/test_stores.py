@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import pickle
+import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import fsspec
 import numpy as np
@@ -201,6 +203,20 @@ class TestFileSystems:
     def test_a_scheme_that_nobody_knows(self) -> None:
         with pytest.raises(UnsupportedError, match="no installed library reads carrier-pigeon"):
             tensorkeep.open("carrier-pigeon://models/model.safetensors")
+
+    def test_a_server_that_cannot_be_reached(self, tmp_path: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            url = f"ftp://127.0.0.1:{server.getsockname()[1]}/models/model.safetensors"
+        tensorkeep.save({"x": np.ones(3)}, tmp_path / "model.safetensors")
+        for attempt in (
+            lambda: tensorkeep.open(url),
+            lambda: tensorkeep.save_checkpoint({"x": np.ones(3)}, url),
+            lambda: tensorkeep.push(tmp_path / "model.safetensors", url),
+        ):
+            with pytest.raises(TransportError, match="the server cannot be reached") as caught:
+                attempt()
+            assert url in str(caught.value)
+            assert "refused" in str(caught.value)
 
     def test_the_hub_where_there_is_no_network(self) -> None:
         assert os.environ.get("HF_HUB_OFFLINE", "1") == "1"
