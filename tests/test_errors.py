@@ -7,10 +7,13 @@ import errno
 import os
 import pickle
 import re
+import subprocess
+import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tensorkeep
@@ -97,6 +100,15 @@ def test_a_path_is_not_said_twice() -> None:
     assert str(TensorkeepError("No such file: a.st", path="a.st")) == "No such file: a.st"
 
 
+def test_a_path_that_is_a_word_of_the_message_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tensorkeep.save_checkpoint({"x": np.ones(3), "y": np.ones(3)}, "checkpoint", max_shard_size=24)
+    next(Path("checkpoint").glob("*.safetensors")).unlink()
+
+    with pytest.raises(SourceMissingError, match=r"^shards of the checkpoint are missing \(checkpoint\): "):
+        tensorkeep.load("checkpoint")
+
+
 def test_a_missing_tensor_reads_like_a_sentence_and_not_like_a_key() -> None:
     assert str(TensorNotFoundError("File does not contain tensor x")) == "File does not contain tensor x"
 
@@ -130,6 +142,24 @@ def test_the_reason_of_the_system_is_not_called_found() -> None:
 
     for one in (caught.value, pickle.loads(pickle.dumps(caught.value))):
         assert str(one) == f"could not read the key (key.pem): {os.strerror(errno.ENOENT)}"
+
+
+def test_a_limit_on_files_says_what_to_do(tmp_path: Path) -> None:
+    tensorkeep.save({"x": np.ones(10_000)}, tmp_path / "x.safetensors")
+    command = f"ulimit -f 8; exec {sys.executable} -m tensorkeep reshard x.safetensors new"
+    done = subprocess.run(
+        ["/bin/sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+    )
+
+    assert done.returncode == 2
+    assert "could not write the file" in done.stderr
+    assert "model.safetensors): File too large. The limit on the size of files (ulimit -f)" in done.stderr
+
+
+@pytest.mark.parametrize(("number", "hint"), [(errno.ENOSPC, "Free some space"), (errno.EDQUOT, "quota")])
+def test_a_full_disk_says_what_to_do(number: int, hint: str) -> None:
+    with pytest.raises(TransportError, match=hint), as_transport_error("could not write the file", "/a"):
+        raise OSError(number, os.strerror(number))
 
 
 def raise_in_worker(path: str) -> None:

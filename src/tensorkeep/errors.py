@@ -39,11 +39,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from errno import EFAULT
-from typing import Any, Self
+from errno import EDQUOT, EFAULT, EFBIG, ENOSPC
+from functools import partial
+from typing import Any, Final, Self
 
 from tensorkeep.limits import MAX_TEXT_LENGTH
-from tensorkeep.texts import redacted, shown_url
+from tensorkeep.texts import has_path, printable, redacted, shown_url
 
 __all__ = [
     "AccessDeniedError",
@@ -114,7 +115,7 @@ class TensorkeepError(Exception):
 
     def __str__(self) -> str:
         text = self.message
-        if self.path is not None and self.path not in text:
+        if self.path is not None and not has_path(text, self.path):
             text += f" ({self.path})"
         found = "" if self.found == os.strerror(getattr(self, "errno", None) or 0) else "found "
         facts = [label + fact for label, fact in (("expected ", self.expected), (found, self.found)) if fact]
@@ -122,7 +123,7 @@ class TensorkeepError(Exception):
         return f"{text}. {self.hint}" if self.hint else text
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (type(self), dict(self.fields())), self._others()
+        return partial(type(self), **self.fields()), (), self._others()
 
     def fields(self) -> dict[str, str | None]:
         """Return the constructor's arguments by name."""
@@ -155,17 +156,7 @@ def _bounded(text: str | None) -> str | None:
     if text is None:
         return None
     text = redacted(text)
-    if len(text) > MAX_TEXT_LENGTH:
-        text = f"{text[:MAX_TEXT_LENGTH]}…"
-    return text if text.isprintable() else "".join(map(_visible, text))
-
-
-def _visible(character: str) -> str:
-    return character if character.isprintable() else character.encode("unicode-escape").decode()
-
-
-def _restore(cls: type[TensorkeepError], fields: dict[str, Any]) -> TensorkeepError:
-    return cls(**fields)
+    return printable(text if len(text) <= MAX_TEXT_LENGTH else f"{text[:MAX_TEXT_LENGTH]}…")
 
 
 SafetensorError = TensorkeepError
@@ -340,6 +331,15 @@ class MissingDependencyError(TensorkeepError, ModuleNotFoundError):
     """An optional dependency is not installed; the message has the command that installs it."""
 
 
+_HINTS: Final[dict[int | None, str]] = {
+    EFAULT: "A file that was mapped for these tensors was truncated",
+    ENOSPC: "Free some space there and start again, or write to another disk",
+    EDQUOT: "Your quota is used up: free some space there and start again, or write to another disk",
+    EFBIG: "The limit on the size of files (ulimit -f) or the file system does not allow such large files",
+}
+"""What to do about some errors of the system, by their number."""
+
+
 @contextmanager
 def as_transport_error(message: str, path: str) -> Iterator[None]:
     """Raise `OSError` from the block as a `TransportError`.
@@ -371,7 +371,7 @@ def as_transport_error(message: str, path: str) -> Iterator[None]:
                 message,
                 path=path,
                 found=getattr(cause, "strerror", None) or str(cause),
-                hint="A file that was mapped for these tensors was truncated" if number == EFAULT else None,
+                hint=_HINTS.get(number),
             ).numbered(number)
         ) from cause
 

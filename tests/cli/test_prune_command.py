@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import tensorkeep
 from tensorkeep.cli import main
 from tensorkeep.store import RULES_NAME
 from tests.support.store.run_states import store
@@ -52,3 +54,12 @@ def test_without_rules_they_are_asked_for(capsys: pytest.CaptureFixture[str], ro
 
     assert main(["prune", str(root)]) == 2
     assert "the rules of the store are not known" in capsys.readouterr().err
+
+
+def test_a_directory_without_steps_stays_as_it_is(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    tensorkeep.save_checkpoint({"a": np.ones(3)}, tmp_path)
+    before = sorted(tmp_path.iterdir())
+
+    assert main(["prune", str(tmp_path), "--keep-last", "1"]) == 0
+    assert capsys.readouterr().out == f"no steps in {tmp_path}\n"
+    assert sorted(tmp_path.iterdir()) == before

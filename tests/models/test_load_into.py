@@ -582,3 +582,8 @@ def test_a_model_that_deepspeed_has_partitioned_is_refused_with_the_way_to_gathe
     model.weight.data, model.bias.data = torch.zeros(2, 3), torch.zeros(2)  # gathered
     load_into(model, path)
     assert model.weight.sum() == 6
+
+
+def test_what_is_not_a_model_is_refused(path):
+    with pytest.raises(TypeError, match=r"a model of torch is needed \(torch\.nn\.Module\), not dict"):
+        load_into({"w": torch.ones(3)}, path)

@@ -83,6 +83,8 @@ class _Draft:
 
 def state_of(model: nn.Module) -> ModelState:
     """Find the tensors of a model and their names."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"a model of torch is needed (torch.nn.Module), not {type(model).__name__}")
     refuse_partitioned(model)
     drafts: dict[Hashable, _Draft] = {}
     takers: dict[str, nn.Module] = {}

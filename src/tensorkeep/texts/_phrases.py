@@ -22,3 +22,8 @@ def listed(
     shown = separator.join(map(describe, islice(remaining, at_most)))
     n_more = sum(1 for _ in remaining)
     return f"{shown} and {n_more:,} more" if n_more else shown
+
+
+def has_path(text: str, path: str) -> bool:
+    """Whether a message has a path already; a word such as `checkpoint` may be in it by chance."""
+    return text.endswith(f": {path}") or (len(path) > 2 and not path.isalnum() and path in text)

@@ -274,3 +274,11 @@ def test_only_the_bytes_that_are_needed_are_read() -> None:
     assert cost((slice(None, None, 100), slice(0, 10))) == 400
     assert cost(slice(3, 3)) == 0
     assert cost((slice(None), 0)) <= known.array.nbytes
+
+
+@pytest.mark.parametrize("index", [9, (0, 0, 0), [9], 1.5, np.ones(3, bool)])
+def test_an_index_that_does_not_fit_names_the_tensor(index: Any) -> None:
+    file = tensorkeep.open(file_of({"norm.weight": Known.random("F32", (4, 3))}))
+    with pytest.raises(SelectionError, match=r"^tensor `norm\.weight`: ") as caught:
+        file["norm.weight"][index]
+    assert caught.value.tensor == "norm.weight"

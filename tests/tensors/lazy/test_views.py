@@ -130,6 +130,8 @@ def test_two_tensors_never_get_one_name(file: TensorFile) -> None:
 def test_a_renaming_that_cannot_be_is_an_error(file: TensorFile) -> None:
     with pytest.raises(TensorNotFoundError, match=r"no tensor `head\.scales` to rename.*Did you mean `head\.scale`"):
         file.rename({"head.scales": "s"})
+    with pytest.raises(TensorNotFoundError, match=r"model\.safetensors"):
+        file.rename({"other": "s"})
     with pytest.raises(TensorNotFoundError, match=r"no name begins with 'module\.'.*`model\.a\.weight`"):
         file.strip_prefix("module.")
     with pytest.raises(TypeError, match="name must be text, not int"):

@@ -210,7 +210,11 @@ class LazyTensor(TensorFacts, Generic[ArrayT]):
             LimitError: If there are more dimensions than the framework allows.
             TransportError: If the bytes cannot be read.
         """
-        selected: ArrayT = self._reader.read(self.name, self._entry, parse_index(index, self._entry.shape))
+        try:
+            selection = parse_index(index, self._entry.shape)
+        except SelectionError as error:
+            raise error.with_fields(message=f"tensor `{self.name}`: {error.message}", tensor=self.name) from None
+        selected: ArrayT = self._reader.read(self.name, self._entry, selection)
         return selected
 
     def shard(self, dim: int, rank: int, world: int) -> ArrayT:

@@ -103,7 +103,7 @@ class LazyTensors(NamedTensors[ArrayT]):
             HeaderError: If a new name has no UTF-8 form.
             TypeError: If a new name is not text.
         """
-        changed = changed_names(self, renaming)
+        changed = changed_names(self, renaming, self.path)
         return self._view({new: self[old] for old, new in changed.items()}, renamed_state(self.state, changed))
 
     def strip_prefix(self, prefix: str) -> TensorView[ArrayT]:

@@ -61,24 +61,27 @@ def nothing_chosen(
     )
 
 
-def changed_names(names: Iterable[str], renaming: Renaming) -> dict[str, str]:
-    """Return old name to new, for every name, in their order."""
+def changed_names(names: Iterable[str], renaming: Renaming, path: str | None) -> dict[str, str]:
+    """Return old name to new, for every name of a file, in their order."""
     if isinstance(renaming, Mapping):
         changed = {name: renaming.get(name, name) for name in names}
         for name in renaming:
             if name not in changed:
                 raise TensorNotFoundError(
-                    f"there is no tensor `{name}` to rename", tensor=str(name), hint=did_you_mean(str(name), changed)
+                    f"there is no tensor `{name}` to rename",
+                    path=path,
+                    tensor=str(name),
+                    hint=did_you_mean(str(name), changed),
                 )
     elif callable(renaming):
         changed = {name: renaming(name) for name in names}
     else:
         raise TypeError(f"names are changed by a mapping or a function, not {type(renaming).__name__}")
-    _check_distinct(changed)
+    _check_distinct(changed, path)
     return changed
 
 
-def _check_distinct(changed: Mapping[str, str]) -> None:
+def _check_distinct(changed: Mapping[str, str], path: str | None) -> None:
     origins: dict[str, str] = {}
     for old, new in changed.items():
         if not isinstance(new, str):
@@ -86,7 +89,10 @@ def _check_distinct(changed: Mapping[str, str]) -> None:
         other = origins.setdefault(new, old)
         if other != old:
             raise RefusedError(
-                f"two tensors would be called `{new}`", tensor=new, found=f"`{other}` and `{old}` before the renaming"
+                f"two tensors would be called `{new}`",
+                path=path,
+                tensor=new,
+                found=f"`{other}` and `{old}` before the renaming",
             )
 
 

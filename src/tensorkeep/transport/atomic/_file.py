@@ -76,7 +76,7 @@ def _target_of(path: str) -> str:
     if not os.path.isdir(directory):
         raise SourceMissingError(
             "could not write the file",
-            path=directory,
+            path=path,
             found=os.strerror(errno.ENOENT),
             hint="Create the directory first",
         ).numbered(errno.ENOENT)

@@ -24,6 +24,7 @@ from tensorkeep.transport.remote.objects import (
     Version,
     WritableStore,
     is_url,
+    is_well_formed,
     join_url,
     local_path,
     read_only,
@@ -76,6 +77,12 @@ class RemotePath(str):
 
     @classmethod
     def _made(cls, url: str, options: dict[str, Any], store: Any, read_options: RemoteOptions) -> RemotePath:
+        if store is None and not is_well_formed(url):
+            raise UnsupportedError(
+                "not a complete URL",
+                path=shown_url(url),
+                expected="one such as https://example.org/model/ or s3://bucket/model/",
+            )
         path = str.__new__(cls, shown_url(url))
         path._url, path._options, path._store, path._read_options = url, options, store, read_options
         path._family = _Family()

@@ -14,10 +14,7 @@ from tensorkeep.errors import TransportError, UnsupportedError
 from tensorkeep.texts import redacted, shown_url
 from tensorkeep.transport.remote.http import Connections, HttpStore, HubStore, basic
 from tensorkeep.transport.remote.libraries import FsspecStore, ObstoreStore, import_fsspec, import_obstore
-from tensorkeep.transport.remote.objects import RemoteStore, base_and_path, is_well_formed, scheme_of
-
-_WEB: Final = frozenset({"http", "https"})
-_BUCKETS: Final = frozenset({"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss"})
+from tensorkeep.transport.remote.objects import BUCKETS, WEB, RemoteStore, base_and_path, scheme_of
 
 _HUB: Final = "hf"
 
@@ -39,12 +36,10 @@ def store_and_path(
     url: str, options: Mapping[str, Any], timeout_s: float, *, writes: bool = False
 ) -> tuple[RemoteStore, str]:
     """Return the store for a URL, and the path in it."""
-    if not is_well_formed(url):
-        raise UnsupportedError("not a URL", path=shown_url(url))
     scheme = scheme_of(url)
-    if scheme in _WEB:
+    if scheme in WEB:
         return _web(url, options, timeout_s)
-    if scheme in _BUCKETS:
+    if scheme in BUCKETS:
         _refuse_marks(url)
         base, path = base_and_path(url)
         key = (base, _frozen(options), timeout_s, writes, _environment())

@@ -204,6 +204,12 @@ class TestFileSystems:
         with pytest.raises(UnsupportedError, match="no installed library reads carrier-pigeon"):
             tensorkeep.open("carrier-pigeon://models/model.safetensors")
 
+    @pytest.mark.parametrize("url", ["https://", "s3://", "gs:///model.safetensors", "http://host:port/x"])
+    def test_a_url_without_a_server_or_bucket(self, url) -> None:
+        with pytest.raises(UnsupportedError, match="not a complete URL") as caught:
+            tensorkeep.open(url)
+        assert caught.value.path == url
+
     def test_a_server_that_cannot_be_reached(self, tmp_path: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
             url = f"ftp://127.0.0.1:{server.getsockname()[1]}/models/model.safetensors"

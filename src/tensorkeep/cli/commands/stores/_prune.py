@@ -32,8 +32,9 @@ def prune(
     them, in the store too.
     """
     rules = rules_of(keep_last, keep_best, keep_every, monitor, greatest=greatest)
-    steps = tensorkeep.CheckpointStore(root, **rules).prune(dry_run=dry_run)
-    show_result(_Pruned(root, steps, dry_run), as_json=as_json)
+    is_empty = not tensorkeep.CheckpointStore(root).listing()  # the directory of something else stays as it is
+    steps = [] if is_empty else tensorkeep.CheckpointStore(root, **rules).prune(dry_run=dry_run)
+    show_result(_Pruned(root, steps, dry_run, is_empty), as_json=as_json)
 
 
 class _Pruned(NamedTuple):
@@ -42,10 +43,12 @@ class _Pruned(NamedTuple):
     root: str
     steps: list[int]
     is_dry_run: bool
+    is_empty: bool
 
     def lines(self, _width: int | None) -> Iterable[Line]:
         if not self.steps:
-            return [[(f"the rules keep all steps in {printable(self.root)}", "dim")]]
+            text = "no steps in" if self.is_empty else "the rules keep all steps in"
+            return [[(f"{text} {printable(self.root)}", "dim")]]
         verb = "would remove" if self.is_dry_run else "removed"
         return [[(f"{verb} {counted(len(self.steps), 'step')}: {listed(self.steps, _N_LISTED)}", "")]]
 

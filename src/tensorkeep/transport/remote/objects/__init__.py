@@ -41,6 +41,8 @@ from tensorkeep.transport.remote.objects._requests import (
 )
 from tensorkeep.transport.remote.objects._runs import RunsRequest, plan_runs
 from tensorkeep.transport.remote.objects._urls import (
+    BUCKETS,
+    WEB,
     base_and_path,
     is_url,
     is_well_formed,
@@ -50,8 +52,10 @@ from tensorkeep.transport.remote.objects._urls import (
 )
 
 __all__ = [
+    "BUCKETS",
     "PART_GAP_NBYTES",
     "PROGRESS_NBYTES",
+    "WEB",
     "Body",
     "Chunks",
     "ListingStore",

@@ -6,6 +6,9 @@ import re
 from typing import Final
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
+WEB: Final = frozenset({"http", "https"})
+BUCKETS: Final = frozenset({"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss"})
+
 _URL: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
 
 
@@ -15,13 +18,13 @@ def is_url(target: object) -> bool:
 
 
 def is_well_formed(url: str) -> bool:
-    """Whether the port of a URL, if any, is a number, and a web URL has a host."""
+    """Whether the port of a URL, if any, is a number, and the server or bucket is named where there is one."""
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018 - it is parsed here
     except ValueError:
         return False
-    return bool(parts.hostname) or scheme_of(url) not in {"http", "https"}
+    return bool(parts.hostname) or not has_escapes(url)
 
 
 def scheme_of(url: str) -> str:
@@ -31,7 +34,7 @@ def scheme_of(url: str) -> str:
 
 def has_escapes(url: str) -> bool:
     """Whether URLs of a scheme are percent-encoded: `%20` means a space."""
-    return scheme_of(url) in {"http", "https", "s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss"}
+    return scheme_of(url) in WEB | BUCKETS
 
 
 def join_url(url: str, name: str) -> str:
