@@ -491,3 +491,17 @@ def test_patterns_that_take_too_long_are_a_finding(monkeypatch: pytest.MonkeyPat
     (finding,) = of(GPTQ, quant_method="gptq", bits=4, group_size=32, ignore=["re:.*x"]).findings
 
     assert (finding.kind, finding.is_error) == ("unsupported", False)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({}, "no block in the configuration; it is usually [128, 128]"),
+        ({"quant_method": "fp8", "weight_block_size": [64, 64]}, "a block of [64, 64] in the configuration"),
+    ],
+    ids=["usual", "declared"],
+)
+def test_it_says_whose_block_does_not_fit(config: dict[str, Any], said: str) -> None:
+    shapes = changed(FP8, weight_scale_inv=("F32", [7, 5]))
+    finding = layouts(opened(shapes), {"quantization_config": config}).findings[0]
+    assert finding.found == f"F32 [7, 5], and {said}"

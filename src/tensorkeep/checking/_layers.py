@@ -18,6 +18,7 @@ import msgspec
 
 from tensorkeep.checking._findings import CheckFinding, finding_about
 from tensorkeep.checking._names import Header, Headers, Renamed, Shape, renamed_pairs
+from tensorkeep.collector import PausedCollector
 from tensorkeep.texts import listed, shape_text
 
 _LAYER_NAMES: Final = frozenset((
@@ -30,7 +31,7 @@ _LEAST_LAYERS: Final = 4
 _LEAST_MODULES: Final = 3
 """Least layers, and modules in each, for one that differs to be odd: a stack of single modules may well narrow."""
 
-_numbers: Final = re.compile(r"\.(0|[1-9][0-9]{0,5})(?=\..)").finditer
+_numbers: Final = re.compile(r"\.(0|[1-9][0-9]{0,5})(?=\.)").finditer
 _MAX_NUMBERS: Final = 4
 """Numbers in one name that can be numbers of layers: time must not depend on odd names."""
 
@@ -72,11 +73,25 @@ class Stack(msgspec.Struct):
 def stacks_of(headers: Headers) -> list[Stack]:
     """Find the stacks of a checkpoint."""
     found: defaultdict[str, defaultdict[str, dict[int, Header]]] = defaultdict(lambda: defaultdict(dict))
-    for name, header in headers.items():
-        for number in islice(_numbers(name), _MAX_NUMBERS):
-            start, stop = number.span()
-            found[name[:start]][name[stop + 1 :]][int(name[start + 1 : stop])] = header
-    return [Stack(path, tensors, Counter(chain.from_iterable(tensors.values()))) for path, tensors in found.items()]
+    with PausedCollector():
+        before, places = None, []
+        for name, header in headers.items():
+            module, _, last = name.rpartition(".")
+            if module != before:
+                before, places = module, list(_places(module))
+            for path, inner, layer in places if last else ():
+                found[path][inner + last][layer] = header
+        return [
+            Stack(path, tensors, Counter(chain.from_iterable(tensors.values()))) for path, tensors in found.items()
+        ]
+
+
+def _places(module: str) -> Iterator[tuple[str, str, int]]:
+    """Give the stacks that a module is in, its name within a layer with a dot at the end, and the layer."""
+    name = f"{module}."
+    for number in islice(_numbers(name), _MAX_NUMBERS):
+        start, stop = number.span()
+        yield name[:start], name[stop + 1 :], int(name[start + 1 : stop])
 
 
 def examine_layers(stacks: list[Stack]) -> Iterator[CheckFinding]:

@@ -25,12 +25,14 @@ def block_of(
     parts: Mapping[str, str],
     *,
     declared: tuple[int, ...] | None = None,
+    usual: tuple[int, ...] | None = None,
 ) -> tuple[int, ...]:
     """Return how many elements along each dimension share a scale, from the shapes of both.
 
-    `declared` is what the configuration says of the last dimensions, which matters only if it divides none exactly.
+    `declared` is what the configuration says of the last dimensions, which matters only if it divides none exactly;
+    `usual` is what such scales are for if it says nothing.
     """
-    block, is_certain = _likely_block(shape, scale.shape, declared)
+    block, is_certain = _likely_block(shape, scale.shape, declared or usual)
     if is_certain:
         return block
     if block:
@@ -47,8 +49,14 @@ def block_of(
         "has scales that do not fit its shape",
         parts,
         expected=f"blocks of {list(shape)}",
-        found=str(scale) + (f", and a block of {list(declared)} in the configuration" if declared else ""),
+        found=str(scale) + _source_of_block(declared, usual),
     )
+
+
+def _source_of_block(declared: tuple[int, ...] | None, usual: tuple[int, ...] | None) -> str:
+    if declared:
+        return f", and a block of {list(declared)} in the configuration"
+    return f", and no block in the configuration; it is usually {list(usual)}" if usual else ""
 
 
 @lru_cache(_N_SHAPES)

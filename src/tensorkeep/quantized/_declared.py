@@ -21,9 +21,11 @@ def examine_sizes(tensors: Mapping[str, QuantizedTensor], settings: Settings) ->
         declared = _declared(tensor, settings)
         if declared is None:
             continue
+        found = tensor.block[-len(declared) :]
+        if found == declared:
+            continue
         wanted = tuple(map(min, declared, tensor.shape[-len(declared) :]))
-        found = tensor.block[-len(wanted) :]
-        if found != wanted:
+        if found[-len(wanted) :] != wanted:
             yield LayoutFinding(
                 "declared",
                 f"tensor `{name}` has blocks of another size than the configuration says",

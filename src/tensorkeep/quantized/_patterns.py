@@ -57,8 +57,11 @@ class Patterns:
 
     def matching(self, name: str) -> list[int]:
         """Return the numbers of the patterns that name a module."""
-        found = set(self._literals.get(name, ()))
+        literal = self._literals.get(name, [])
         state = self._start
+        if not state.nodes:
+            return literal
+        found = set(literal)
         for character in (*name, ""):  # the empty text is the end
             if not state.nodes:
                 break

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from tensorkeep.collector import PausedCollector
 from tensorkeep.dtypes import HOLDS_QUANTIZED
 from tensorkeep.errors import FormatError, SourceMissingError, TransportError
 from tensorkeep.quantized._config import NO_CONFIG, QuantConfig, parse_config
@@ -60,7 +61,9 @@ def layouts_from(
 ) -> Layouts:
     """Do as `layouts`, with headers that are known already: making lazy tensors of all takes longer than the rest."""
     stored = {name: Stored(header.dtype, header.shape) for name, header in headers.items()}
-    return recognize(stored, config_of(tensors, stored, config), _notes(tensors, stored))
+    known, notes = config_of(tensors, stored, config), _notes(tensors, stored)
+    with PausedCollector():
+        return recognize(stored, known, notes)
 
 
 def config_of(tensors: LazyTensors, headers: Headers, config: Mapping[str, Any] | None) -> QuantConfig:

@@ -50,7 +50,8 @@ def recognize(headers: Headers, config: QuantConfig, notes: Mapping[str, Any]) -
     tensors: dict[str, QuantizedTensor] = {}
     broken: dict[str, LayoutFinding] = {}
     findings: list[LayoutFinding] = []
-    settings = _settings(config, notes, findings)
+    last_parts = frozenset(name.rpartition(".")[2] for name in headers)
+    settings = _settings(config, notes, last_parts, findings)
     taken: set[str] = set()
     for stored, one in headers.items():
         if stored in taken:
@@ -64,7 +65,8 @@ def recognize(headers: Headers, config: QuantConfig, notes: Mapping[str, Any]) -
             continue
         except LimitError as error:
             findings.append(LayoutFinding("unsupported", error.message, expected=error.expected))
-            settings = Settings(QuantConfig(config.method, config.format, config.version, config.bits), notes)
+            plain = QuantConfig(config.method, config.format, config.version, config.bits)
+            settings = Settings(plain, notes, last_parts)
             continue
         if found is not None:
             tensors[found.name] = found
@@ -95,9 +97,11 @@ def _compared(
     yield from _left_plain(headers, tensors, taken, settings)
 
 
-def _settings(config: QuantConfig, notes: Mapping[str, Any], findings: list[LayoutFinding]) -> Settings:
+def _settings(
+    config: QuantConfig, notes: Mapping[str, Any], last_parts: frozenset[str], findings: list[LayoutFinding]
+) -> Settings:
     try:
-        return Settings(config, notes)
+        return Settings(config, notes, last_parts)
     except (UnsupportedError, LimitError) as error:
         findings.append(
             LayoutFinding("unsupported", error.message, expected=error.expected, found=error.found, is_error=False)
@@ -105,7 +109,7 @@ def _settings(config: QuantConfig, notes: Mapping[str, Any], findings: list[Layo
         plain = QuantConfig(
             config.method, config.format, config.version, config.bits, config.group_size, config.block
         )
-        return Settings(plain, notes)
+        return Settings(plain, notes, last_parts)
 
 
 def _recognized(stored: str, one: Stored, headers: Headers, settings: Settings) -> QuantizedTensor | None:

@@ -19,11 +19,14 @@ class Settings:
     Attributes:
         config: The configuration.
         notes: Name to value of the small tensors that say shapes.
+        last_parts: What the names of all stored tensors have after the last dot: a few, by which parts that no tensor
+            has need not be looked for in each module.
     """
 
-    def __init__(self, config: QuantConfig, notes: Mapping[str, Any]) -> None:
+    def __init__(self, config: QuantConfig, notes: Mapping[str, Any], last_parts: frozenset[str]) -> None:
         self.config = config
         self.notes = notes
+        self.last_parts = last_parts
         self._of_target = [(group, target) for group in config.groups for target in group.targets]
         self._targets = Patterns(target for _, target in self._of_target)
         self._classes = [group for group in config.groups if any(map(_is_class, group.targets))]

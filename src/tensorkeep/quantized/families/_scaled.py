@@ -6,12 +6,13 @@ to multiply by. One scale may be for the whole tensor, for a row, or for a block
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from tensorkeep.arrays import Arithmetic
 from tensorkeep.quantized._blocks import Box, block_of, scaled, scales_at, spread
 from tensorkeep.quantized._numbers import Array, Floats, numbers, powers_of_two
-from tensorkeep.quantized._record import Headers, QuantizedTensor, Stored, parts_of, wrong
+from tensorkeep.quantized._record import Headers, QuantizedTensor, Stored, wrong
 from tensorkeep.quantized._settings import Settings, module_of
 from tensorkeep.quantized.families._base import SCALES, Layout, Take, before_inputs, require_scales
 
@@ -19,6 +20,9 @@ _FORMS: Final = {"I8": "int", "F8_E4M3": "e4m3", "F8_E5M2": "e5m2", "F8_E4M3FNUZ
 _SCALES: Final = SCALES | {"F8_E8M0", "U8"}
 _SCALING_METHODS: Final = frozenset(("fp8", "fbgemm_fp8", "modelopt", "compressed-tensors"))
 """Methods by which each tensor of these dtypes has scales."""
+
+_N_ENDINGS: Final = 64
+"""Ends of names that are remembered: the layers of a model have few."""
 
 _MX_BLOCK: Final = 32
 _DEEPSEEKS_BLOCK: Final = (128, 128)
@@ -28,14 +32,14 @@ _PER_127: Final = 7.874015718698502e-3
 
 def _recognize(name: str, headers: Headers, settings: Settings) -> QuantizedTensor | None:
     data, module = headers[name], module_of(name)
-    parts = parts_of(headers, _candidates(name, module))
     if len(data.shape) < 2:
         return None
+    parts = _parts(name, headers, settings)
     if "scales" not in parts:
         if settings.config.method not in _SCALING_METHODS or settings.ignores(module):
             return None
         raise wrong(name, "has no scales", parts, kind="missing", expected=f"`{name}_scale`", found=str(data))
-    if f"{name}_scale" in headers and f"{name}_scale_inv" in headers:
+    if parts["scales"] == f"{name}_scale" and f"{name}_scale_inv" in headers:
         raise wrong(
             name, "has a scale and its reciprocal", parts, kind="reciprocal", found="`_scale` and `_scale_inv`"
         )
@@ -45,7 +49,8 @@ def _recognize(name: str, headers: Headers, settings: Settings) -> QuantizedTens
     group = settings.group_of(module)
     declared = settings.block or (group and (group.block or (group.group_size and (1, group.group_size)))) or None
     is_inverse = parts["scales"].endswith("_scale_inv")
-    block = block_of(name, data.shape, scales, parts, declared=declared or (_DEEPSEEKS_BLOCK if is_inverse else None))
+    usual = _DEEPSEEKS_BLOCK if is_inverse else None
+    block = block_of(name, data.shape, scales, parts, declared=declared, usual=usual)
     if scales.dtype == "U8" and (data.dtype == "I8" or block[-1] != min(_MX_BLOCK, data.shape[-1])):
         require_scales(name, "scales", parts, headers)  # bytes are exponents only in MX blocks
     if "zeros" in parts and headers[parts["zeros"]].shape != scales.shape:
@@ -63,18 +68,27 @@ def _recognize(name: str, headers: Headers, settings: Settings) -> QuantizedTens
     return QuantizedTensor(name, layout, data.shape, 8, _FORMS[data.dtype], block, parts, notes)
 
 
-def _candidates(name: str, module: str) -> list[tuple[str, str]]:
-    inputs = before_inputs(name)
+def _parts(name: str, headers: Headers, settings: Settings) -> dict[str, str]:
+    """Return the roles of what is stored beside a tensor; the first name of a role counts."""
+    last = name.rpartition(".")[2]
+    start = name.removesuffix(last)
+    found = {"data": name}
+    for role, part in _candidates(last, is_in_module=bool(start)):
+        if part in settings.last_parts and start + part in headers:
+            found.setdefault(role, start + part)
+    return found
+
+
+@lru_cache(_N_ENDINGS)
+def _candidates(last: str, *, is_in_module: bool) -> list[tuple[str, str]]:
+    """Return the roles of parts, and what their names end with, from the end of the tensor's name."""
+    inputs = before_inputs(last)
+    of_module = [("scales", "SCB"), ("format", "weight_format"), ("scales", "scale_weight")]
     return [
-        ("data", name),
-        ("scales", f"{name}_scale"),
-        ("scales", f"{name}_scale_inv"),
-        ("zeros", f"{name}_zero_point"),
-        *(
-            [("scales", f"{module}.SCB"), ("format", f"{module}.weight_format"), ("scales", f"{module}.scale_weight")]
-            if name == f"{module}.weight"
-            else []
-        ),
+        ("scales", f"{last}_scale"),
+        ("scales", f"{last}_scale_inv"),
+        ("zeros", f"{last}_zero_point"),
+        *(of_module if last == "weight" and is_in_module else ()),
         ("input_scale", f"{inputs}input_scale"),
         ("input_scale", f"{inputs}activation_scale"),
         ("input_zeros", f"{inputs}input_zero_point"),
