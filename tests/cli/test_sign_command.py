@@ -143,6 +143,8 @@ READING = {
     "inspect ranks": ("inspect", "ckpt", "--ranks", "2"),
     "inspect for a library": ("inspect", "ckpt", "--for", "numpy"),
     "slice": ("slice", "ckpt", "w0", "[0]"),
+    "check": ("check", "ckpt"),
+    "check against another": ("check", "ckpt", "--against", "ckpt"),
     "diff": ("diff", "ckpt", "ckpt"),
     "reshard": ("reshard", "ckpt", "new"),
     "join": ("join", "ckpt", "more/w.safetensors", "new"),

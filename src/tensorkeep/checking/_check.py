@@ -30,17 +30,17 @@ from tensorkeep.checking._quantized import (
 from tensorkeep.checking._reference import (
     Against,
     NeedsCodeError,
-    config_beside,
+    config_of,
     headers_of,
     read_config,
     reference_of,
 )
 from tensorkeep.checking._report import CheckReport, in_order
-from tensorkeep.checking._settings import examine_settings
+from tensorkeep.checking._settings import Settings, examine_settings
 from tensorkeep.checking._ties import equality_of, examine_copies, examine_prefixes, examine_tie, examine_wrappers
 from tensorkeep.checkpoint import open_with
 from tensorkeep.encryption import KeyLike, Keys
-from tensorkeep.errors import FormatError, IntegrityError, SourceMissingError, UnsupportedError
+from tensorkeep.errors import FormatError, IntegrityError, SourceMissingError, TrustError, UnsupportedError
 from tensorkeep.kinds import Opened, OpenOptions
 from tensorkeep.parallel import Progress
 from tensorkeep.tensors import LazyTensors
@@ -48,6 +48,8 @@ from tensorkeep.transport import exists, is_directory, join, listing_cache
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
+
+    from tensorkeep.trust import Trust
 
 _adapter_part: Final = re.compile(r"lora_[AB]|lora_down|lora_up|lokr_|hada_").search
 
@@ -61,6 +63,7 @@ def check(
     engine: str | None = None,
     progress: Progress | None = None,
     executor: Executor | None = None,
+    trust: Trust | None = None,
     key: KeyLike | Sequence[KeyLike] | None = None,
 ) -> CheckReport:
     """Say whether the tensors of a checkpoint make sense together, and for a model.
@@ -90,6 +93,8 @@ def check(
         progress: Called with the bytes read so far and the total, by one thread at a time.
         executor: What reads all elements for `data` in place of threads of this process: any
             `concurrent.futures.Executor` whose tasks can be pickled. All workers must see the same files.
+        trust: Whose signatures count; see `open`. Then the checkpoint, the `config.json` beside it, and `against` if
+            that is the path of a checkpoint, must be what they signed.
         key: The key of an encrypted checkpoint, the path of a file with it, or several of these; what is not
             encrypted is then refused. `against` may be encrypted or not.
 
@@ -99,6 +104,7 @@ def check(
     Raises:
         SourceMissingError: If there is nothing at a path.
         FormatError: If a file cannot be parsed.
+        TrustError: If it is not proven that this is what was signed, or the policy does not allow the format.
         EncryptedError: If names are encrypted, and the key is missing or another one.
         UnsafeError: If a pickle names something that could only do harm.
         LimitError: If a header, index, pickle or config exceeds a bound, or a model takes too long to build.
@@ -114,20 +120,22 @@ def check(
     if isinstance(what, LazyTensors):
         if executor is not None:
             raise UnsupportedError("workers open the checkpoint themselves", expected="a path, with `executor`")
-        if key is not None:
-            raise UnsupportedError("`key` is for what is not open yet", hint="Give it to tensorkeep.open")
-        return _report(what, against, None, data=data, progress=progress)
+        for name, given in (("key", key), ("trust", trust)):
+            if given is not None:
+                raise UnsupportedError(f"`{name}` is for what is not open yet", hint="Give it to tensorkeep.open")
+        return _report(what, against, data=data, progress=progress)
     options = OpenOptions(variant=variant, engine=engine, keys=Keys.given(key))
     with listing_cache(os.fspath(what)) as path:
         if is_directory(path) and exists(join(path, PIPELINE)):
-            return _of_pipeline(path, options, data=data, progress=progress, executor=executor)
-        return _of_path(path, against, options, data=data, progress=progress, executor=executor)
+            return _of_pipeline(path, options, trust, data=data, progress=progress, executor=executor)
+        return _of_path(path, against, options, trust, data=data, progress=progress, executor=executor)
 
 
 def _of_path(
     path: str,
     against: Any,
     options: OpenOptions,
+    trust: Trust | None,
     *,
     data: bool,
     progress: Progress | None,
@@ -135,9 +143,11 @@ def _of_path(
 ) -> CheckReport:
     """Check what is at a path; files that cannot be opened together are findings."""
     try:
-        with open_with(path, options) as opened:
+        with open_with(path, options, trust) as opened:
             measure = measure_here if executor is None else measuring_by(executor, path, options, opened)
-            found = _report(opened, against, options.keys, data=data, progress=progress, measure=measure)
+            found = _report(opened, against, options.keys, trust, data=data, progress=progress, measure=measure)
+    except TrustError:
+        raise
     except (IntegrityError, SourceMissingError):
         with suppress(SourceMissingError):
             if findings := examine_files(path, options):
@@ -150,7 +160,8 @@ def _of_path(
 def _report(
     tensors: LazyTensors,
     against: Any,
-    keys: Keys | None,
+    keys: Keys | None = None,
+    trust: Trust | None = None,
     *,
     data: bool,
     progress: Progress | None,
@@ -163,7 +174,8 @@ def _report(
     files = [] if opened is None else list(opened.sources)
     headers = headers_of(tensors)
     are_equal = equality_of(tensors, reads=data)
-    findings = list(_examined(tensors, headers, path, files, are_equal))
+    settings = None if opened is None else config_of(opened)
+    findings = list(_examined(tensors, headers, path, files, settings, are_equal))
     is_part = any(finding.code == "one-shard" for finding in findings)
     quantized = None if is_part else quantized_in(tensors, headers)
     findings += () if quantized is None else examine_quantized(quantized)
@@ -172,7 +184,7 @@ def _report(
     fit: Fit | None = None
     if against is not None:
         try:
-            reference = reference_of(against, path, keys)
+            reference = reference_of(against, path, keys, trust)
         except NeedsCodeError as error:
             findings.append(_needs_code(error))
         else:
@@ -197,10 +209,14 @@ def _report(
 
 
 def _examined(
-    tensors: LazyTensors, headers: Headers, path: str | None, files: list[str], are_equal: AreEqual
+    tensors: LazyTensors,
+    headers: Headers,
+    path: str | None,
+    files: list[str],
+    settings: Settings | None,
+    are_equal: AreEqual,
 ) -> Iterator[CheckFinding]:
     """Examine the headers of a checkpoint, and the config beside it."""
-    settings = None if path is None else config_beside(path)
     mixed = list(examine_prefixes(headers))
     yield from mixed or examine_wrappers(headers, is_for_others=settings is not None)
     yield from examine_copies(tensors, headers)
@@ -235,9 +251,15 @@ def _needs_code(error: NeedsCodeError) -> CheckFinding:
 
 
 def _of_pipeline(
-    path: str, options: OpenOptions, *, data: bool, progress: Progress | None, executor: Executor | None
+    path: str,
+    options: OpenOptions,
+    trust: Trust | None,
+    *,
+    data: bool,
+    progress: Progress | None,
+    executor: Executor | None,
 ) -> CheckReport:
-    """Check the components of a diffusers pipeline."""
+    """Check the components of a diffusers pipeline; a policy must hold for each."""
     components = components_of(read_config(join(path, PIPELINE)))
     present = {name: is_directory(join(path, name)) for name in components}
     own = msgspec.structs.replace(options, engine=None)
@@ -245,7 +267,7 @@ def _of_pipeline(
     n_tensors = n_files = 0
     for name in filter(present.get, present):
         try:
-            found = _of_path(join(path, name), None, own, data=data, progress=progress, executor=executor)
+            found = _of_path(join(path, name), None, own, trust, data=data, progress=progress, executor=executor)
         except (SourceMissingError, FormatError):  # a tokenizer or a scheduler, without weights
             continue
         n_tensors, n_files = n_tensors + found.n_tensors, n_files + found.n_files

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
 from time import perf_counter
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tensorkeep.checking._architecture import clean_environment, described
 from tensorkeep.checking._comparison import Form, Reference
@@ -25,6 +25,9 @@ from tensorkeep.errors import LimitError, MissingDependencyError, SourceMissingE
 from tensorkeep.kinds import Opened, OpenOptions
 from tensorkeep.tensors import LazyTensor, LazyTensors
 from tensorkeep.transport import ByteRange, is_directory, join, open_source, split
+
+if TYPE_CHECKING:
+    from tensorkeep.trust import Trust
 
 Against: TypeAlias = "str | os.PathLike[str] | Mapping[str, LazyTensor] | Callable[[], Any]"
 """What a checkpoint may be compared with."""
@@ -66,8 +69,17 @@ def config_beside(path: str) -> Settings | None:
     return None
 
 
-def reference_of(against: Any, path: str | None, keys: Keys | None) -> Reference:
-    """Return the tensors that are expected in the checkpoint at a path; keys are for another checkpoint."""
+def config_of(opened: Opened) -> Settings | None:
+    """Read the `config.json` beside an open checkpoint, if it is there; under a policy, it must have been signed."""
+    if opened.proof is None:
+        return config_beside(opened.path)
+    with suppress(SourceMissingError):
+        return parse_config(opened.companion(CONFIG, max_nbytes=MAX_CONFIG_NBYTES))
+    return None
+
+
+def reference_of(against: Any, path: str | None, keys: Keys | None, trust: Trust | None) -> Reference:
+    """Return the tensors that are expected in the checkpoint at a path; keys and trust are for another checkpoint."""
     if isinstance(against, Mapping):
         name = f"`{against.path}`" if isinstance(against, Opened) else "the other checkpoint"
         return Reference(name, [Form(_plain(against))])
@@ -77,13 +89,13 @@ def reference_of(against: Any, path: str | None, keys: Keys | None) -> Reference
             return _of_class(text, path)
         if text.endswith(".json") and not text.endswith(".index.json") and ".index." not in os.path.basename(text):
             return _of_config(text, None)
-        return _of_path(text, keys)
+        return _of_path(text, keys, trust)
     return _of_model(against)
 
 
-def _of_path(path: str, keys: Keys | None) -> Reference:
+def _of_path(path: str, keys: Keys | None, trust: Trust | None) -> Reference:
     try:
-        with open_with(path, OpenOptions(keys=None if keys is None else keys.optional())) as other:
+        with open_with(path, OpenOptions(keys=None if keys is None else keys.optional()), trust) as other:
             other.require_names()
             return Reference(f"`{path}`", [Form(_plain(other))])
     except SourceMissingError:

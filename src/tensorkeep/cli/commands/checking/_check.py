@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import tensorkeep
-from tensorkeep.cli.inputs import AsJson, AsSarif, Engine, KeyOptions, Target, Variant, share_of
+from tensorkeep.cli.inputs import AsJson, AsSarif, Engine, KeyOptions, Target, TrustedBy, Variant, share_of
 from tensorkeep.cli.reports import Checked
 from tensorkeep.cli.terminal import progress_bar, show_result, show_text
 from tensorkeep.errors import UnsupportedError
@@ -37,6 +37,7 @@ def check(
     ] = None,
     variant: Variant = None,
     engine: Engine = None,
+    trust: TrustedBy = None,
     as_json: AsJson = False,
     sarif: AsSarif = False,
     key: KeyOptions,
@@ -64,6 +65,7 @@ def check(
             variant=variant,
             engine=engine,
             progress=progress if data else None,
+            trust=trust,
             key=key.keys(),
         )
     checked = Checked(report, least)
