@@ -13,7 +13,7 @@ from tests.support.soak import SEED, rounds
 
 @pytest.mark.soak
 def test_broken_files_of_all_kinds_give_values_or_our_errors(tmp_path: Path) -> None:
-    count = rounds(20, 200_000)
+    count = rounds(10, 200_000)
     write_seeds(tmp_path / "seeds")
     seeds = read_seeds(tmp_path / "seeds")
     tally = Tally(tmp_path / "failed")
