@@ -11,7 +11,7 @@ from tensorkeep.dtypes import ALL_BY_NAME
 from tensorkeep.errors import FormatError, LimitError, UnsupportedError
 from tensorkeep.formats.arrow._buffers import CODECS, MAX_RATIOS, Codec
 from tensorkeep.formats.arrow._flatbuffers import Table
-from tensorkeep.formats.arrow._layout import Layout, Leaf
+from tensorkeep.formats.arrow._layout import Layout, Leaf, LeafPlace
 from tensorkeep.formats.arrow._messages import Message
 from tensorkeep.limits import MAX_I64
 from tensorkeep.transport import ByteRange
@@ -39,6 +39,7 @@ class Column(msgspec.Struct, frozen=True):
     """One column of the file.
 
     Attributes:
+        name: Its name; after dots, fields of structs.
         leaf: What it is.
         n_rows: Rows in all batches.
         n_nulls: How many of its elements are missing.
@@ -46,6 +47,7 @@ class Column(msgspec.Struct, frozen=True):
         texts: The bytes of strings in each batch.
     """
 
+    name: str
     leaf: Leaf
     n_rows: int
     n_nulls: int
@@ -60,21 +62,18 @@ class Column(msgspec.Struct, frozen=True):
 
 def columns_of(layout: Layout, batches: Iterable[Message]) -> list[Column]:
     """Return all columns that can be read."""
-    n_rows = 0
-    n_nulls = [0] * len(layout.leaves)
-    parts: list[list[Part]] = [[] for _ in layout.leaves]
-    texts: list[list[Part]] = [[] for _ in layout.leaves]
-    for message in batches:
-        batch = _Batch(layout, message)
-        n_rows += batch.n_rows
-        for place, leaf in enumerate(layout.leaves):
-            n_nulls[place] += batch.count_nulls(leaf)
-            parts[place].append(batch.elements(leaf))
-            if leaf.text_width:
-                texts[place].append(batch.text(leaf))
+    read = [_Batch(layout, message) for message in batches]
+    n_rows = sum(batch.n_rows for batch in read)
     return [
-        Column(leaf, n_rows, n_nulls[place], tuple(parts[place]), tuple(texts[place]))
-        for place, leaf in enumerate(layout.leaves)
+        Column(
+            place.name,
+            place.leaf,
+            n_rows,
+            sum(batch.count_nulls(place) for batch in read if batch.has_nulls),
+            tuple([batch.elements(place) for batch in read]),
+            tuple([batch.text(place) for batch in read]) if place.leaf.text_width else (),
+        )
+        for place in layout.leaves
     ]
 
 
@@ -91,7 +90,8 @@ class _Batch:
         self._starts = self._placed(layout, [count for (count,) in header.structs(4, "<q")])
         self._check_nodes(layout)
         self._check_buffers()
-        self._has_nulls = any(n_nulls for _, n_nulls in self._nodes)
+        self.has_nulls = any(n_nulls for _, n_nulls in self._nodes)
+        self._sizes: dict[int, tuple[int, int]] = {}
 
     def _placed(self, layout: Layout, n_more: list[int]) -> list[int]:
         """Return the number of the first buffer of each node."""
@@ -129,41 +129,49 @@ class _Batch:
         if any(stop > start for (_, stop), (start, _) in pairwise(filled)):
             raise FormatError("two buffers of a batch overlap")
 
-    def count_nulls(self, leaf: Leaf) -> int:
-        return sum(self._nodes[node][1] for node in leaf.nodes) if self._has_nulls else 0
+    def count_nulls(self, place: LeafPlace) -> int:
+        return sum(self._nodes[place.first + node][1] for node in place.leaf.nodes)
 
-    def elements(self, leaf: Leaf) -> Part:
+    def elements(self, place: LeafPlace) -> Part:
         """Return where the elements of a column are; of strings, their offsets."""
+        size = self._sizes.get(id(place.leaf))
+        if size is None:
+            size = self._sizes[id(place.leaf)] = self._size(place.leaf)
+        return self._part(place, 1, *size)
+
+    def _size(self, leaf: Leaf) -> tuple[int, int]:
+        """Return how many bytes and elements columns of a kind have; of strings, of their offsets."""
         n_elements = leaf.rows.per_row * self.n_rows
         if leaf.text_width:
-            nbytes = leaf.text_width * (n_elements + 1) if n_elements else 0
-        elif leaf.dtype == _BIT:
-            nbytes = -(-n_elements // 8)
-        else:
-            nbytes = ALL_BY_NAME[leaf.dtype or ""].nbytes(n_elements)
-        return self._part(leaf, 1, nbytes, n_elements)
+            return leaf.text_width * (n_elements + 1) if n_elements else 0, n_elements
+        if leaf.dtype == _BIT:
+            return -(-n_elements // 8), n_elements
+        return ALL_BY_NAME[leaf.dtype or ""].nbytes(n_elements), n_elements
 
-    def text(self, leaf: Leaf) -> Part:
+    def text(self, place: LeafPlace) -> Part:
         """Return where the bytes of strings are."""
-        length = self._buffers[self._starts[leaf.nodes[-1]] + 2][1]
-        return self._part(leaf, 2, -1 if self._codec and length else length, 0)
+        length = self._buffer(place, 2)[1]
+        return self._part(place, 2, -1 if self._codec and length else length, 0)
 
-    def _part(self, leaf: Leaf, place: int, nbytes: int, n_elements: int) -> Part:
-        offset, length = self._buffers[self._starts[leaf.nodes[-1]] + place]
+    def _buffer(self, place: LeafPlace, number: int) -> tuple[int, ...]:
+        return self._buffers[self._starts[place.first + place.leaf.nodes[-1]] + number]
+
+    def _part(self, place: LeafPlace, number: int, nbytes: int, n_elements: int) -> Part:
+        offset, length = self._buffer(place, number)
         start = self._body.start + offset
         if self._codec and nbytes:
             if nbytes > MAX_RATIOS[self._codec] * length:
                 raise LimitError(
                     "a buffer is declared larger than its bytes can decompress to",
-                    tensor=leaf.name,
+                    tensor=place.name,
                     expected=f"at most {MAX_RATIOS[self._codec]:,} times {length:,} bytes",
                     found=f"{nbytes:,}",
                 )
             return Part(ByteRange(start, start + length), nbytes, n_elements, self._codec)
         if length < nbytes:
             raise FormatError(
-                f"a buffer of column `{leaf.name}` is too short",
-                tensor=leaf.name,
+                f"a buffer of column `{place.name}` is too short",
+                tensor=place.name,
                 expected=f"{nbytes:,} bytes for {n_elements:,} elements",
                 found=f"{length:,}",
             )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import lru_cache
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from tensorkeep.errors import FormatError
-from tensorkeep.formats.arrow._schema import Field, Schema, Type
+from tensorkeep.formats.arrow._schema import Form, Schema, Type
 from tensorkeep.limits import MAX_I64, MAX_NDIM
 
 _FIXED_SHAPE: Final = "arrow.fixed_shape_tensor"
@@ -60,13 +61,13 @@ class Rows(msgspec.Struct, frozen=True):
     def of(self, size: int) -> Rows:
         return self.divided((size,), (1,), size)
 
-    def of_lists(self, field: Field) -> Rows:
+    def of_lists(self, form: Form) -> Rows:
         """Return the rows of a list, in the shape of tensors if it is a column of tensors."""
-        if field.extension != _FIXED_SHAPE:
-            return self.of(field.type.size)
-        text = field.metadata.get(_SHAPE_KEY, "")
+        if form.extension != _FIXED_SHAPE:
+            return self.of(form.type.size)
+        text = form.metadata.get(_SHAPE_KEY, "")
         read = _tensor_rows if len(text) < _MAX_KEPT_TEXT else _tensor_rows.__wrapped__
-        return read(self, text, field.type.size)
+        return read(self, text, form.type.size)
 
     def divided(self, shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> Rows:
         outer = tuple(stride * size for stride in self.strides)
@@ -77,25 +78,33 @@ class Rows(msgspec.Struct, frozen=True):
 
 
 class Leaf(msgspec.Struct, frozen=True):
-    """A column, or a part of one, that is a tensor or strings.
+    """What a column is, or a part of one, that is a tensor or strings; columns that are alike have one such object.
 
     Attributes:
-        name: Its name; after dots, fields of structs.
+        suffix: What follows the name of the column: after dots, fields of structs.
         text: Its type, for people.
         dtype: Name in the dtype table; None for strings.
         text_width: Bytes of each offset of strings; 0 for tensors.
         is_binary: Whether strings are bytes.
         rows: The elements of each row.
-        nodes: Numbers of the nodes whose nulls are nulls of the column; the last is its own.
+        nodes: The nodes whose nulls are nulls of it, counted from the first of the column; the last is its own.
     """
 
-    name: str
+    suffix: str
     text: str
     dtype: str | None
     text_width: int
     is_binary: bool
     rows: Rows
     nodes: tuple[int, ...]
+
+
+class LeafPlace(NamedTuple):
+    """A column that can be read, or a part of one: its name, what it is, and the first node of the column."""
+
+    name: str
+    leaf: Leaf
+    first: int
 
 
 class Layout:
@@ -109,47 +118,62 @@ class Layout:
 
     def __init__(self, schema: Schema) -> None:
         self.nodes: list[Node] = []
-        self.leaves: list[Leaf] = []
-        self.others: dict[str, str] = {}
-        self._names: set[str] = set()
+        self.leaves: list[LeafPlace] = []
+        others: list[tuple[str, str]] = []
+        known: dict[int, _Parts] = {}
         for field in schema.fields:
-            self._add(field, field.name, Rows(), ())
+            name, form = field.name, field.form
+            parts = known.get(id(form))
+            if parts is None:
+                parts = known[id(form)] = _Parts(form)
+            first = len(self.nodes)
+            self.nodes += parts.nodes
+            self.leaves += [LeafPlace(name + leaf.suffix, leaf, first) for leaf in parts.leaves]
+            others += [(name + suffix, text) for suffix, text in parts.others]
+        self.others = dict(others)
+        _check_names([name for name, _, _ in self.leaves] + [name for name, _ in others])
 
-    def _add(self, field: Field, name: str, rows: Rows, nodes: tuple[int, ...]) -> None:
-        kind, nodes = field.type.kind, (*nodes, len(self.nodes))
-        self.nodes.append(_node(field.type, rows.per_row, is_encoded=field.is_encoded))
-        if field.is_encoded:
-            self._leave_out(name, f"{field.type.text} in a dictionary")
-        elif kind == "struct" and field.children:
-            for child in field.children:
-                self._add(child, f"{name}.{child.name}", rows, nodes)
-        elif kind == "fixed_size_list" and len(field.children) == 1:
-            self._add(field.children[0], name, rows.of_lists(field), nodes)
-        elif field.type.dtype is not None or (kind in _TEXT_WIDTHS and not rows.shape):
+
+def _check_names(names: list[str]) -> None:
+    if len(set(names)) < len(names):
+        twice = next(name for name, count in Counter(names).items() if count > 1)
+        raise FormatError("two columns have one name", found=repr(twice[:100]), hint="Rename one of them")
+
+
+class _Parts:
+    """The nodes of a column, its leaves, and what in it cannot be read, with suffixes."""
+
+    def __init__(self, form: Form) -> None:
+        self.nodes: list[Node] = []
+        self.leaves: list[Leaf] = []
+        self.others: list[tuple[str, str]] = []
+        self._add(form, "", Rows(), ())
+
+    def _add(self, form: Form, suffix: str, rows: Rows, nodes: tuple[int, ...]) -> None:
+        kind, nodes = form.type.kind, (*nodes, len(self.nodes))
+        self.nodes.append(_node(form.type, rows.per_row, is_encoded=form.is_encoded))
+        if form.is_encoded:
+            self.others.append((suffix, f"{form.type.text} in a dictionary"))
+        elif kind == "struct" and form.children:
+            for child in form.children:
+                self._add(child.form, f"{suffix}.{child.name}", rows, nodes)
+        elif kind == "fixed_size_list" and len(form.children) == 1:
+            self._add(form.children[0].form, suffix, rows.of_lists(form), nodes)
+        elif form.type.dtype is not None or (kind in _TEXT_WIDTHS and not rows.shape):
             if kind == "fixed_size_binary":
-                rows = rows.of(field.type.size)
-            self._note(name)
+                rows = rows.of(form.type.size)
             width = _TEXT_WIDTHS.get(kind, 0)
-            self.leaves.append(Leaf(name, field.type.text, field.type.dtype, width, "binary" in kind, rows, nodes))
+            self.leaves.append(Leaf(suffix, form.type.text, form.type.dtype, width, "binary" in kind, rows, nodes))
         else:
-            self._leave_out(name, field.type.text)
-            self._skip(field)
+            self.others.append((suffix, form.type.text))
+            self._skip(form)
 
-    def _skip(self, field: Field) -> None:
-        waiting = list(reversed(field.children))
+    def _skip(self, form: Form) -> None:
+        waiting = list(reversed(form.children))
         while waiting:
-            child = waiting.pop()
+            child = waiting.pop().form
             self.nodes.append(_node(child.type, None, is_encoded=child.is_encoded))
             waiting.extend(() if child.is_encoded else reversed(child.children))
-
-    def _leave_out(self, name: str, text: str) -> None:
-        self._note(name)
-        self.others[name] = text
-
-    def _note(self, name: str) -> None:
-        if name in self._names:
-            raise FormatError("two columns have one name", found=repr(name[:100]), hint="Rename one of them")
-        self._names.add(name)
 
 
 @lru_cache(1024)

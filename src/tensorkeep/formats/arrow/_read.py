@@ -111,7 +111,7 @@ def _read(source: ByteSource, head: bytes) -> Document:
 def _with_columns(schema: Schema, extra: dict[str, str], batches: Iterator[Message]) -> Document:
     layout = Layout(schema)
     columns = columns_of(layout, batches)
-    pickled = [field.name for field in schema.fields if field.is_pickled]
+    pickled = [field.name for field in schema.fields if field.form.is_pickled]
     metadata = schema.metadata | extra
     return Document(columns, [], layout.others, metadata, schema.is_big_endian, pickled, schema.r_texts)
 

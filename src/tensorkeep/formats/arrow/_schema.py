@@ -11,7 +11,7 @@ import numpy as np
 from tensorkeep.errors import FormatError, LimitError
 from tensorkeep.formats.arrow._flatbuffers import Table
 from tensorkeep.formats.arrow._r_metadata import R_KEY
-from tensorkeep.formats.arrow._tables import Tables, tables_of
+from tensorkeep.formats.arrow._tables import Tables, join_tables, tables_of
 from tensorkeep.limits import MAX_NDIM
 
 _NBYTES_PER_FIELD: Final = 16
@@ -52,11 +52,10 @@ class Type(msgspec.Struct, frozen=True):
     is_dense: bool = False
 
 
-class Field(msgspec.Struct, frozen=True):
-    """One column, or a part of one.
+class Form(msgspec.Struct, frozen=True):
+    """What a column is, apart from its name; columns that are alike have one such object.
 
     Attributes:
-        name: As the file says.
         type: What its values are.
         children: The fields in it.
         metadata: Free text by key.
@@ -64,7 +63,6 @@ class Field(msgspec.Struct, frozen=True):
         is_pickled: Whether some versions of pyarrow unpickle its type, or a type in it.
     """
 
-    name: str
     type: Type
     children: tuple[Field, ...] = ()
     metadata: dict[str, str] = {}
@@ -75,6 +73,18 @@ class Field(msgspec.Struct, frozen=True):
     def extension(self) -> str:
         """Name of the extension type; empty if it has none."""
         return self.metadata.get(_EXTENSION, "")
+
+
+class Field(msgspec.Struct, frozen=True):
+    """One column, or a part of one.
+
+    Attributes:
+        name: As the file says.
+        form: What it is.
+    """
+
+    name: str
+    form: Form
 
 
 class Schema(msgspec.Struct, frozen=True):
@@ -96,7 +106,7 @@ class Schema(msgspec.Struct, frozen=True):
 def parse_schema(table: Table, nbytes: int) -> Schema:
     """Read the schema in a message of `nbytes` bytes."""
     most = nbytes // _NBYTES_PER_FIELD + 1
-    fields = _parse_fields(tables_of(table, 1, most), most, 0)
+    fields = _parse_fields(_levels_of(tables_of(table, 1, most), most))
     metadata = parse_metadata(table, 2)
     r_texts = tuple(text for key, text in metadata if key == R_KEY)
     return Schema(tuple(fields), dict(metadata), table.number(0, "h") == 1, r_texts)
@@ -107,36 +117,57 @@ def parse_metadata(table: Table, field: int) -> list[tuple[str, str]]:
     return [(entry.text(0), entry.text(1)) for entry in table.tables(field)]
 
 
-def _parse_fields(tables: Tables, most: int, depth: int) -> list[Field]:
-    """Read fields and all that is in them, at most so many: one table may be in many places."""
-    if depth > _MAX_DEPTH:
-        raise LimitError("columns are nested too deeply", expected=f"at most {_MAX_DEPTH} levels")
-    children: list[Field] = []
-    inner, n_children = tables.tables(5, most - len(tables))
-    if len(inner):
-        children = _parse_fields(inner, most - len(tables), depth + 1)
+def _levels_of(tables: Tables, most: int) -> list[tuple[Tables, list[int]]]:
+    """Return the fields, those in them, and so on, with how many each has; at most so many in all.
+
+    One table may be in many places.
+    """
+    levels: list[tuple[Tables, list[int]]] = []
+    while len(tables):
+        if len(levels) > _MAX_DEPTH:
+            raise LimitError("columns are nested too deeply", expected=f"at most {_MAX_DEPTH} levels")
+        most -= len(tables)
+        inner, n_children = tables.tables(5, most)
+        levels.append((tables, n_children))
+        tables = inner
+    return levels
+
+
+def _parse_fields(levels: list[tuple[Tables, list[int]]]) -> list[Field]:
+    """Read all fields at once, and put the inner ones into those around them."""
+    if not levels:
+        return []
+    tables = join_tables([tables for tables, _ in levels])
     entries, n_entries = tables.tables(6)
     pairs = list(zip(entries.texts(0), entries.texts(1), strict=True))
-    rows = zip(
-        tables.texts(0),
-        _types_of(tables),
-        _divided(children, n_children),
-        _divided(pairs, n_entries),
-        tables.has(4).tolist(),
-        strict=True,
+    rows = list(
+        zip(tables.texts(0), _types_of(tables), tables.has(4).tolist(), _divided(pairs, n_entries), strict=True)
     )
-    may_be_pickled = any(child.is_pickled for child in children)
-    return [
-        Field(
-            name,
-            found,
-            tuple(within),
-            dict(texts),
-            is_encoded,
-            _PICKLED in texts or (may_be_pickled and any(child.is_pickled for child in within)),
-        )
-        for name, found, within, texts, is_encoded in rows
-    ]
+    fields: list[Field] = []
+    forms: dict[Any, Form] = {}
+    stop = len(rows)
+    for level, n_children in reversed(levels):
+        start = stop - len(level)
+        parts = _divided(fields, n_children)
+        fields = [
+            Field(name, _form_of(forms, found, is_encoded, texts, within))
+            for (name, found, is_encoded, texts), within in zip(rows[start:stop], parts, strict=True)
+        ]
+        stop = start
+    return fields
+
+
+def _form_of(
+    forms: dict[Any, Form], found: Type, is_encoded: bool, texts: list[tuple[str, str]], children: list[Field]
+) -> Form:
+    """Return a form, which is made once."""
+    inner = tuple([(child.name, id(child.form)) for child in children]) if children else ()
+    key = id(found), is_encoded, tuple(texts), inner
+    form = forms.get(key)
+    if form is None:
+        is_pickled = _PICKLED in texts or any(child.form.is_pickled for child in children)
+        form = forms[key] = Form(found, tuple(children), dict(texts), is_encoded, is_pickled)
+    return form
 
 
 def _divided(parts: list[Part], counts: list[int]) -> Iterator[list[Part]]:

@@ -38,16 +38,14 @@ def _strings(column: Column, source: ByteSource, offsets: Part, texts: Part, dty
     data = bytes(_buffer(source, texts))
     places = np.frombuffer(_buffer(source, offsets), dtype)
     if places[0] < 0 or places[-1] > len(data) or (np.diff(places) < 0).any():
-        raise FormatError("the offsets of strings are not in order", path=source.name, tensor=column.leaf.name)
+        raise FormatError("the offsets of strings are not in order", path=source.name, tensor=column.name)
     ends = places.tolist()
     try:
         for start, stop in pairwise(ends):
             string = data[start:stop]
             yield string if column.leaf.is_binary else string.decode()
     except UnicodeDecodeError as error:
-        raise FormatError(
-            "a string is not UTF-8", path=source.name, tensor=column.leaf.name, found=str(error)
-        ) from None
+        raise FormatError("a string is not UTF-8", path=source.name, tensor=column.name, found=str(error)) from None
 
 
 def _buffer(source: ByteSource, part: Part) -> Buffer:

@@ -40,7 +40,7 @@ def parse_arrow(source: ByteSource) -> FileContents:
     strings: dict[str, StringArray] = {}
     unknowns = {name: f"a column of {text}" for name, text in document.others.items()}
     for column in document.columns:
-        name = column.leaf.name
+        name = column.name
         if column.n_nulls:
             nulls, rows = counted(column.n_nulls, "null"), counted(column.n_rows, "row")
             unknowns[name] = f"a column of {column.leaf.text} with {nulls} in {rows}"
@@ -53,7 +53,7 @@ def parse_arrow(source: ByteSource) -> FileContents:
 
 def _metadata(document: Document) -> dict[str, str]:
     types = {
-        column.leaf.name: column.leaf.text
+        column.name: column.leaf.text
         for column in document.columns
         if column.leaf.dtype and not column.leaf.text.startswith(_PLAIN)
     }
