@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -249,3 +250,47 @@ def test_what_metadata_say_of_single_tensors_follows_them(tmp_path: Path) -> Non
     tensorkeep.join([tmp_path / "all.safetensors"], tmp_path / "joined", drop="seconds")
     with tensorkeep.open(tmp_path / "joined") as opened:
         assert opened.metadata["numpy.types"] == '{"days":"<M8[D]"}'
+
+
+def test_joined_files_keep_what_each_says_of_its_tensors(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", allow_pickle=False, days=np.array(["2020-01-01"], "M8[D]"))
+    np.savez(tmp_path / "b.npz", allow_pickle=False, seconds=np.array([3], "m8[s]"))
+    for name in "ab":
+        convert(tmp_path / f"{name}.npz", tmp_path / f"{name}.safetensors")
+    said = {"numpy.types": '{"w":"<M8[D]","days":"<m8[s]"}', "own": "c"}  # it has no days
+    tensorkeep.save({"w": np.ones(2)}, tmp_path / "c.safetensors", metadata=said)
+
+    tensorkeep.join([tmp_path / f"{name}.safetensors" for name in "abc"], tmp_path / "joined")
+    with tensorkeep.open(tmp_path / "joined") as opened:
+        assert opened.metadata["numpy.types"] == '{"days":"<M8[D]","seconds":"<m8[s]","w":"<M8[D]"}'
+        assert opened.metadata["own"] == "c"
+
+    tensorkeep.save({"other": np.ones(2)}, tmp_path / "d.safetensors", metadata={"numpy.types": "free text"})
+    tensorkeep.join([tmp_path / "a.safetensors", tmp_path / "d.safetensors"], tmp_path / "free")
+    with tensorkeep.open(tmp_path / "free") as opened:
+        assert opened.metadata["numpy.types"] == '{"days":"<M8[D]"}'
+
+
+@pytest.mark.parametrize(
+    ("options", "shapes"),
+    [
+        ({"rename": {"s.values": "t.values", "s.indices": "t.indices"}}, '{"t":[4,5]}'),
+        ({"strip_prefix": "s."}, None),  # `values` and `indices` are no longer called as the parts of something
+        ({"rename": {"s.values": "t.values"}}, None),
+        ({"drop": "s.indices"}, None),
+        ({"drop": "w"}, '{"s":[4,5]}'),
+    ],
+)
+def test_shapes_of_sparse_tensors_follow_both_parts(
+    options: dict[str, Any], shapes: str | None, tmp_path: Path
+) -> None:
+    tensors = {
+        "s.values": np.ones(2),
+        "s.indices": np.array([3, 7]),
+        "s.w" if "strip_prefix" in options else "w": np.ones(1),
+    }
+    tensorkeep.save(tensors, tmp_path / "a.safetensors", metadata={"onnx.sparse": '{"s":[4,5]}'})
+
+    convert(tmp_path / "a.safetensors", tmp_path / "b.safetensors", **options)
+    with tensorkeep.open(tmp_path / "b.safetensors") as opened:
+        assert opened.metadata.get("onnx.sparse") == shapes

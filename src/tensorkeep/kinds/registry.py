@@ -45,9 +45,11 @@ KINDS: Final[tuple[LazyKind | Kind[Any], ...]] = (
     ),
     LazyKind(
         "tensorkeep.kinds.arrow:ARROW",
-        suffixes=(".arrow", ".arrows", ".feather", ".ipc", ".parquet"),
-        magics=(b"ARROW1", b"\xff\xff\xff\xff", b"PAR1", b"FEA1"),
+        suffixes=(".arrow", ".arrows", ".feather", ".ipc"),
+        magics=(b"ARROW1", b"\xff\xff\xff\xff"),
     ),
+    LazyKind("tensorkeep.kinds.arrow:PARQUET", suffixes=(".parquet",), magics=(b"PAR1",)),
+    LazyKind("tensorkeep.kinds.arrow:FEATHER_1", magics=(b"FEA1",)),
     LazyKind(
         "tensorkeep.kinds.paddle:PADDLE",
         suffixes=(".pdiparams", ".pdmodel"),

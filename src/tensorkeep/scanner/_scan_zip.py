@@ -16,6 +16,8 @@ from tensorkeep.formats.archives import (
     examine_archive,
     read_member,
 )
+from tensorkeep.formats.keras import is_keras_archive
+from tensorkeep.formats.npy import is_npz
 from tensorkeep.formats.pickles import Audit
 from tensorkeep.limits import MAX_PICKLE_NBYTES
 from tensorkeep.scanner._content import Content
@@ -51,7 +53,7 @@ def scan_zip(content: Content, log: FindingLog, scan: ScanContent, *, is_at_end:
         log.add("suspicious", "it is also a zip archive, for readers that start at the end", content)
         faults = []
     is_torch, is_program = any(name.casefold() == "data.pkl" for name in archive.members), is_exported(archive)
-    log.name_form(_form_of(archive, is_torch=is_torch, is_program=is_program), content)
+    log.name_form(_form_of(archive, content, is_torch=is_torch, is_program=is_program), content)
     serious = [fault for fault in faults if is_torch or is_program or not fault.is_harmless]
     for text in [*map(_fault_text, serious), *(f"member {name}: {_UNREAD}" for name in archive.unread)]:
         log.add("unreadable", text, content)
@@ -68,10 +70,15 @@ def scan_zip(content: Content, log: FindingLog, scan: ScanContent, *, is_at_end:
     log.note_seen(members, content)
 
 
-def _form_of(archive: Archive, *, is_torch: bool, is_program: bool) -> str:
+def _form_of(archive: Archive, content: Content, *, is_torch: bool, is_program: bool) -> str:
     if is_torch:
         return "TorchScript archive" if "constants.pkl" in archive.members else "PyTorch zip archive"
-    return "program of torch.export" if is_program else "zip archive"
+    if is_program:
+        return "program of torch.export"
+    if content.place:
+        return "zip archive"
+    source = content.alone()
+    return "NumPy archive" if is_npz(source) else "Keras archive" if is_keras_archive(source) else "zip archive"
 
 
 def _check_overlaps(members: Iterable[Member], content: Content) -> None:

@@ -161,6 +161,19 @@ def test_a_tensor_in_pieces_is_renamed_as_one(tmp_path: Path) -> None:
         tensorkeep.edit(tmp_path, rename={"b": "c", "layer.0.weight": "c[0:6]"})
 
 
+def test_what_metadata_say_of_single_tensors_is_renamed_with_them(tmp_path: Path) -> None:
+    tensors = {"a": np.zeros(1), "days": np.zeros(1), "s.values": np.zeros(1), "s.indices": np.zeros(1)}
+    said = {"numpy.types": '{"days":"<M8[D]"}', "onnx.sparse": '{"s":[4,5]}', "own": "s"}
+    tensorkeep.save_checkpoint(tensors, tmp_path, metadata=said, max_shard_size=16)
+
+    tensorkeep.edit(tmp_path, rename={"days": "d", "s.values": "t.values", "s.indices": "t.indices"})
+    with tensorkeep.open(tmp_path) as opened:
+        assert opened.metadata["numpy.types"] == '{"d":"<M8[D]"}'
+        assert opened.metadata["onnx.sparse"] == '{"t":[4,5]}'
+        assert opened.metadata["own"] == "s"
+    assert_whole(tmp_path)
+
+
 @pytest.mark.parametrize("sharded", [False, True])
 def test_a_checkpoint_of_others_gains_no_digests(tmp_path: Path, sharded: bool) -> None:
     if sharded:

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from tensorkeep.checkpoint.rewriting._in_place import EditSession, edit_session
+from tensorkeep.checkpoint.rewriting._named_texts import rename_texts
 from tensorkeep.digests import digest_of
 from tensorkeep.errors import RefusedError, UnsupportedError
 from tensorkeep.formats.safetensors import (
@@ -79,15 +80,15 @@ def edit(
         >>> "bias" in tensorkeep.open("model.safetensors")
         True
     """
-    metadata = _MetadataEdit(
-        dict(_checked_metadata(set_metadata)), frozenset([unset] if isinstance(unset, str) else unset)
-    )
-    metadata.check()
+    added = dict(_checked_metadata(set_metadata))
+    removed = frozenset([unset] if isinstance(unset, str) else unset)
+    _MetadataEdit(added, removed, {}).check()
     with edit_session(path, durable=durable) as session:
         tensors = session.tensors
         _refuse_encrypted(session)
-        renamed = {} if rename is None else dict(zip(tensors, tensors.rename(rename), strict=True))
-        renamed = {old: new for old, new in renamed.items() if old != new}
+        every = {} if rename is None else dict(zip(tensors, tensors.rename(rename), strict=True))
+        renamed = {old: new for old, new in every.items() if old != new}
+        metadata = _MetadataEdit(added, removed, every if renamed else {})
         names = _stored_names(session, renamed)
         edits = _Edits(names, renamed, metadata, renamed_state(session.tensors.state, renamed))
         heads = {file: _new_head(shard, edits) for file, shard in session.shards.items() if _is_touched(shard, edits)}
@@ -104,10 +105,12 @@ class _MetadataEdit(msgspec.Struct, frozen=True):
     Attributes:
         added: Text by key.
         removed: Keys.
+        names: Old name to new of every tensor, for what metadata say of single ones; empty if none is renamed.
     """
 
     added: dict[str, str]
     removed: frozenset[str]
+    names: dict[str, str]
 
     def check(self) -> None:
         for key in sorted(self.added.keys() & self.removed):
@@ -118,7 +121,7 @@ class _MetadataEdit(msgspec.Struct, frozen=True):
         metadata_to_write(self.added)
 
     def applied_to(self, shard: TensorFile) -> dict[str, str] | None:
-        before = shard.metadata
+        before = rename_texts(shard.metadata, self.names) if self.names else shard.metadata
         first = {} if before or not self.added else _FIRST_METADATA
         after = {key: text for key, text in (first | before | self.added).items() if key not in self.removed}
         return after if after or shard.has_metadata else None

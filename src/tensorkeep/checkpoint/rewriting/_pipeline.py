@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tensorkeep.checkpoint._stored_numbers import refuse_quantized
-from tensorkeep.checkpoint.rewriting._named_texts import with_named_texts
+from tensorkeep.checkpoint.rewriting._named_texts import join_metadata, with_named_texts
 from tensorkeep.checkpoint.verifying import find_damage
 from tensorkeep.digests import BLAKE3
 from tensorkeep.errors import (
@@ -106,11 +106,10 @@ def concatenate(opened: Sequence[LazyTensors]) -> LazyTensors:
                     found=f"{other.path} and {source.path}",
                     hint="Write one of them again without it (drop) or under other names (rename), and start again",
                 )
-    metadata = {key: text for source in reversed(opened) for key, text in source.metadata.items()}
     return TensorView(
         {name: source[name] for name, source in owners.items()},
         path=", ".join(source.path for source in opened),
-        metadata=metadata if any(source.has_metadata for source in opened) else None,
+        metadata=join_metadata(opened) if any(source.has_metadata for source in opened) else None,
     )
 
 

@@ -210,8 +210,8 @@ def join(  # noqa: D417 - the decorator explains the others
         directory: The destination, created if its parent exists, or the URL of a directory in a bucket.
         variant: Which checkpoint of each source directory, such as `"fp16"`.
         select: Tensors to take from all sources together; all if None.
-        metadata: Free text by key, for each shard; None keeps the metadata of all sources, and the first source's
-            text where they differ.
+        metadata: Free text by key, for each shard; None keeps the metadata of all sources. Of what they say of single
+            tensors, such as `numpy.types`, all is kept; of any other key, the first source's text where they differ.
 
     Raises:
         DestinationExistsError: If there is a checkpoint at the destination, and `overwrite` is false.
