@@ -257,3 +257,27 @@ def test_a_column_declared_larger_than_its_bytes_is_refused(tmp_path: Path) -> N
 
     with pytest.raises((LimitError, FormatError)):
         tensorkeep.load(data.replace((5000).to_bytes(8, "little"), (2**40).to_bytes(8, "little")))
+
+
+@pytest.mark.parametrize(
+    ("n_columns", "n_batches", "is_stream", "n_opening"),
+    [(10, 1, False, 2), (10, 100, False, 3), (20_000, 1, False, 4), (10, 100, True, 101)],
+)
+def test_opening_takes_as_many_requests_as_the_page_says(
+    n_columns: int, n_batches: int, is_stream: bool, n_opening: int, tmp_path: Path
+) -> None:
+    """A file is its size and end, the footer, and all batches at once; a stream is one request per batch."""
+    n_rows = 4_000_000 // n_columns
+    columns = {str(number): pa.array(np.arange(n_rows, dtype=np.float32)) for number in range(n_columns)}
+    rows = pa.table(columns)
+    path = tmp_path / "a.arrow"
+    with (pa.ipc.new_stream if is_stream else pa.ipc.new_file)(path, rows.schema) as writer:
+        writer.write_table(rows, max_chunksize=-(-n_rows // n_batches))
+
+    with FaultServer({"a.arrow": path.read_bytes()}) as server:
+        with tensorkeep.open(f"{server.url}a.arrow") as file:
+            n_opened = len(server.requests)
+            part = file["1"][5:10]
+        assert part.tolist() == [5, 6, 7, 8, 9]
+        assert n_opened <= n_opening
+        assert len(server.requests) <= n_opened + 1
