@@ -89,20 +89,20 @@ def case_line(result: CaseResult) -> str:
 
 
 def _machines(results: list[CaseResult]) -> str:
-    """Describe all machines; usually there is one."""
-    machines = [(result.machine.hardware, result.machine.system, result.machine.software) for result in results]
-    described = ["; ".join(machine) for machine in dict.fromkeys(machines)]
-    first = f"Measured on {described[0]}." if described else ""
-    others = [f"Some sections were measured on {each}." for each in described[1:]]
-    return "\n\n".join([first, *others, "Ratios are more reproducible than times.\n"])
+    """Describe all machines, and all versions of the software."""
+    machines = dict.fromkeys(f"{result.machine.hardware}; {result.machine.system}" for result in results)
+    software = dict.fromkeys(name for result in results for name in result.machine.software.split(", "))
+    measured = [*(f"- {machine}" for machine in machines), f"- {', '.join(software)}"]
+    return "\n".join(["Measured on:\n", *measured, "\nRatios are more reproducible than times.\n"])
 
 
 def _circumstances(results: list[CaseResult]) -> str:
     numbers = [len(result.times_s[result.case.ours.name]) for result in results]
     rounds = " to ".join(str(number) for number in sorted({min(numbers), max(numbers)}))
     days = " and ".join(f"{day:%d %B %Y}" for day in sorted({result.when.date() for result in results}))
+    processors = " and ".join(sorted({result.machine.hardware.partition(",")[0] for result in results}))
     load = max(result.machine.n_busy for result in results)
-    return f"{days}; {rounds} rounds of each case; the load average before was {load:.1f}.\n"
+    return f"{days}, {processors}; {rounds} rounds of each case; the load average before was {load:.1f}.\n"
 
 
 def _group(heading: str, results: list[CaseResult]) -> str:
