@@ -113,10 +113,7 @@ def dare(
         TypeError: If `seed` is not an integer.
         ValueError: If `density` or `seed` is out of range, the number of weights is wrong, or a factor is not finite.
     """
-    seed_of = _seeds(density, seed)
-    check_finite("scale", scale)
-    factors = [weight * scale / density for weight in weights_for(weights, len(models))]
-    return merged(lambda name: partial(_dropped, density, seed_of(name), factors), (base, *models), "tensor")
+    return _with_drops(_dropped, base, models, density, seed, weights, scale)
 
 
 def dare_ties(
@@ -152,24 +149,31 @@ def dare_ties(
         TypeError: If `seed` is not an integer.
         ValueError: If `density` or `seed` is out of range, the number of weights is wrong, or a factor is not finite.
     """
-    seed_of = _seeds(density, seed)
-    check_finite("scale", scale)
-    given = weights_for(weights, len(models))
-
-    def elected(name: str) -> partial[Numbers]:
-        return partial(_dropped_and_elected, density, seed_of(name), given, scale)
-
-    return merged(elected, (base, *models), "tensor")
+    return _with_drops(_dropped_and_elected, base, models, density, seed, weights, scale)
 
 
-def _seeds(density: float, seed: int) -> Callable[[str], tuple[int, int]]:
-    """Check what drops changes at random, and return the seed of each tensor: it depends on nothing but its name."""
+def _with_drops(
+    merge: Callable[..., Numbers],
+    base: LazyTensors,
+    models: Sequence[LazyTensors],
+    density: float,
+    seed: int,
+    weights: Sequence[float] | None,
+    scale: float,
+) -> TensorView:
+    """Merge by a function that drops changes at random, by the seed and the name of each tensor alone."""
     if not _MIN_DROPPED_DENSITY <= density <= 1:
         raise ValueError(f"density must be at least {_MIN_DROPPED_DENSITY} and at most 1, not {density}")
     whole = index(seed)
     if whole < 0:
         raise ValueError(f"seed must be at least 0, not {whole}")
-    return lambda name: (whole, zlib.crc32(name.encode(errors="surrogatepass")))
+    check_finite("scale", scale)
+    given = weights_for(weights, len(models))
+
+    def merge_of(name: str) -> partial[Numbers]:
+        return partial(merge, density, (whole, zlib.crc32(name.encode(errors="surrogatepass"))), given, scale)
+
+    return merged(merge_of, (base, *models), "tensor")
 
 
 def _summed(factors: Sequence[float], base: Numbers, *models: Numbers) -> Numbers:
@@ -217,12 +221,12 @@ def _trimmed(delta: Numbers, density: float) -> Numbers:
 
 
 def _dropped(
-    density: float, seed: tuple[int, int], factors: Sequence[float], base: Numbers, *models: Numbers
+    density: float, seed: tuple[int, int], weights: Sequence[float], scale: float, base: Numbers, *models: Numbers
 ) -> Numbers:
     random = np.random.default_rng(seed)
     total = base.copy()
-    for numbers, factor in zip(models, factors, strict=True):
-        total += _kept(random, density, numbers - base) * factor
+    for numbers, weight in zip(models, weights, strict=True):
+        total += _kept(random, density, numbers - base) * (weight * scale / density)
     return total
 
 
