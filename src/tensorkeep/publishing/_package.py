@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -161,9 +161,9 @@ def refuse_encrypted(source: str, variant: str | None) -> None:
                 )
 
 
-def refuse_damage(source: str, variant: str | None) -> None:
+def refuse_damage(source: str, variant: str | None, *, trust: Literal[False] | None = None) -> None:
     """Refuse what `verify` refuses: bytes that differ from the saved ones, or a lack of signatures for a policy."""
-    damage = [finding for finding in verify(source, variant=variant).findings if finding.is_damage]
+    damage = [finding for finding in verify(source, variant=variant, trust=trust).findings if finding.is_damage]
     if damage:
         raise IntegrityError(
             "the checkpoint does not pass verification, so it is not published",
