@@ -87,6 +87,10 @@ def test_a_file_with_pickles_is_refused(tmp_path: Path, name: str, policy: Polic
 
     is_refused(tensorkeep.open, path)
     is_refused(tensorkeep.load, path)
+    verification = tensorkeep.verify(path, trust=policy)
+    assert [finding.kind for finding in verification.findings] == ["refused"]
+    assert "does not allow pickles" in str(verification.findings[0])
+    assert not tensorkeep.verify(path, trust=WITH_PICKLES).is_damaged
     is_refused(tensorkeep.convert, path, tmp_path / "out.safetensors")
     assert not (tmp_path / "out.safetensors").exists()
     with tensorkeep.open(path, trust=WITH_PICKLES) as opened:
@@ -100,6 +104,7 @@ def test_a_file_without_is_opened(tmp_path: Path, name: str) -> None:
     sign(path, KEY)
 
     assert tensorkeep.load(path, trust=POLICY)
+    assert not tensorkeep.verify(path, trust=POLICY).findings
     assert not tensorkeep.scan(path, trust=POLICY).findings
     with tensorkeep.open(path) as opened:
         assert not opened.pickles

@@ -40,10 +40,7 @@ class Demand(msgspec.Struct, frozen=True):
     def check(self, opened: Opened) -> Opened:
         """Refuse what was opened if it has pickles, or files that are not proven; it is closed then."""
         try:
-            if opened.pickles:
-                self.rule.refuse_pickles(
-                    opened.path, f"{opened.format_name} with a pickle, {opened.pickles[0]!r:.200}"
-                )
+            self.rule.refuse_pickled_parts(opened.path, opened.pickles)
             if self.proof is not None:
                 self._check_files(opened, self.proof)
         except BaseException:
@@ -67,12 +64,10 @@ def demand_of(policy: Policy, place: Place, found: Found, options: OpenOptions) 
     if not options.check:
         raise UnsupportedError("`check=False` and `trust` exclude each other")
     rule = policy.rule_for(place.path)
-    rule.refuse_format(found.format, place.path)
+    rule.refuse_format(found.format, place.path, has_digests=found.kind.proves_reads)
     proof = prove(rule, place.path)
     if found.kind.proves_reads:
         return Demand(rule, msgspec.structs.replace(options, proof=proof, verify=options.verify or rule.digests))
-    if rule.digests:
-        raise TrustError("the policy demands a digest for each tensor", path=place.path, found=found.kind.name)
     if proof is None:
         return Demand(rule, options)
     name = None if is_directory(place.path) else split(place.path)[1]

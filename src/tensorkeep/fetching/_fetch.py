@@ -293,8 +293,8 @@ class _Fetch:
             path = staging.path_of(self._plan.source.names[0])
         try:
             with open_with(path, OpenOptions(dangerous="record", as_stored=True), trust=False) as opened:
-                if self._plan.rule is not None and opened.pickles:
-                    self._plan.rule.refuse_pickles(self._plan.url, f"a pickle, {opened.pickles[0]!r:.200}")
+                if self._plan.rule is not None:
+                    self._plan.rule.refuse_pickled_parts(self._plan.url, opened.pickles)
             if not self._plan.source.opens_alone:
                 self._check_parts(path, staging)
         except TransportError:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -89,12 +90,13 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
                 found=f"{self.signatures} of {n_signers}",
             )
 
-    def refuse_format(self, name: str, path: str | None) -> None:
+    def refuse_format(self, name: str, path: str | None, *, has_digests: bool = True) -> None:
         """Refuse a format.
 
         Args:
             name: Its name.
             path: The file or directory in this format.
+            has_digests: Whether its tensors can have digests of their own.
 
         Raises:
             TrustError: If the rule does not allow it.
@@ -106,6 +108,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
                 expected=" or ".join(self.formats) or "none",
                 found=name,
             )
+        if self.digests and not has_digests:
+            raise TrustError("the policy demands a digest for each tensor", path=path, found=name)
         if name in _PICKLED:
             self.refuse_pickles(path, name)
 
@@ -126,6 +130,19 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
                 found=found,
                 hint="Convert it to safetensors, or set pickles = true in the policy",
             )
+
+    def refuse_pickled_parts(self, path: str | None, names: Sequence[str]) -> None:
+        """Refuse pickles in a format that is not made of pickles.
+
+        Args:
+            path: The file or directory.
+            names: Names of its parts that are pickles.
+
+        Raises:
+            TrustError: If there are some, and the rule does not allow them.
+        """
+        if names:
+            self.refuse_pickles(path, f"a pickle, {names[0]!r:.200}")
 
 
 class Policy(msgspec.Struct, frozen=True):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
-from tensorkeep.errors import SourceMissingError, TensorkeepError, TrustError
-from tensorkeep.kinds import Check, Checks, Finding, OpenOptions
+from tensorkeep.errors import SourceMissingError, TensorkeepError, TrustError, UnsupportedError
+from tensorkeep.kinds import Check, Checks, Finding, OpenOptions, Place
+from tensorkeep.kinds.registry import find_kind
 from tensorkeep.kinds.safetensors import TensorFile, open_file
 from tensorkeep.layout import stem_of_index
 from tensorkeep.signing import SignedFile, files_below, has_link
@@ -18,6 +19,21 @@ from tensorkeep.transport import ByteRange, is_directory, is_remote, join, list_
 from tensorkeep.trust import ALGORITHMS, Policy, Proof, Rule, is_accounted_for, prove
 
 _SAFETENSORS: Final = ".safetensors"
+
+
+def refused_format(policy: Policy, place: Place) -> Checks | None:
+    """Return the finding that a policy refuses to open what is at a place, which is then not parsed; None if not."""
+    path = place.path or ""
+    try:
+        rule = policy.rule_for(path)
+        found = find_kind(place)
+    except (TrustError, UnsupportedError):  # no rule, so no signature counts; or several checkpoints, and a manifest
+        return None
+    try:
+        rule.refuse_format(found.format, path, has_digests=found.kind.proves_reads)
+    except TrustError as error:
+        return Checks(findings=[_refusal("refused", error, path)])
+    return None
 
 
 def trusted_checks(found: Checks, policy: Policy, path: str, opened: ExitStack, *, is_decrypted: bool) -> Checks:
@@ -30,11 +46,10 @@ def trusted_checks(found: Checks, policy: Policy, path: str, opened: ExitStack, 
     """
     try:
         rule = policy.rule_for(path)
+        found = _with_pickles_refused(found, rule, path)
         proof = prove(rule, path)
     except TrustError as error:
-        name = os.path.basename(path.rstrip("/" + os.sep))
-        finding = Finding("signature", error.message, name, expected=error.expected, found=error.found)
-        return msgspec.structs.replace(found, findings=[*found.findings, finding])
+        return msgspec.structs.replace(found, findings=[*found.findings, _refusal("signature", error, path)])
     if proof is None:
         return found
     read = {check.file for check in found.checks}
@@ -59,6 +74,20 @@ def trusted_checks(found: Checks, policy: Policy, path: str, opened: ExitStack, 
         signers=proof.signers,
         n_others=sum(not any(check.tensor for check in checks.checks) for checks in signed),
     )
+
+
+def _with_pickles_refused(found: Checks, rule: Rule, path: str) -> Checks:
+    try:
+        rule.refuse_pickled_parts(path, found.pickles)
+    except TrustError as error:
+        return msgspec.structs.replace(found, findings=[*found.findings, _refusal("refused", error, path)])
+    return found
+
+
+def _refusal(kind: Literal["signature", "refused"], error: TrustError, path: str) -> Finding:
+    """Return what a policy says of all that is at a path."""
+    name = os.path.basename(path.rstrip("/" + os.sep))
+    return Finding(kind, error.message, name, expected=error.expected, found=error.found)
 
 
 def _once(check: Check, is_decrypted: bool) -> Check:

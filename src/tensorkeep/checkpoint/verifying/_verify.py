@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tensorkeep.trust import Trust
 
 _TRUSTED: Final = "tensorkeep.checkpoint.verifying._trusted:trusted_checks"
+_REFUSED: Final = "tensorkeep.checkpoint.verifying._trusted:refused_format"
 """Imported by name: most who verify ask for no signature."""
 
 
@@ -66,8 +67,9 @@ def verify(
         seed: Makes the sample reproducible.
         engine: The library that reads the files instead of tensorkeep; see `open`.
         trust: Whose signatures count: a `Policy`, the path of one or of a public key. Then every signed file is
-            checked whole, and files that are missing, or that nobody signed, are found too. None takes the policy
-            that the environment variable `TENSORKEEP_TRUST` names, if there is one.
+            checked whole, and files that are missing, or that nobody signed, are found too, and formats and pickles
+            that the policy does not allow to be opened. None takes the policy that the environment variable
+            `TENSORKEEP_TRUST` names, if there is one.
         quick: Read no data: compare the SHA-256 in the index with what the Hub, pointers of Git LFS or
             huggingface_hub's folders keep. The result `is_whole` if it is the same for all files.
         progress: Called with the bytes checked so far and the total, by one thread at a time. If it raises, the
@@ -111,7 +113,8 @@ def verify(
     is_all = names is None and sample is None and variant is None
     with listing_cache(os.fspath(path)) as given, ExitStack() as opened:
         try:
-            found = find_kind(Place(given, variant=variant, trusts_names=False), with_manifests=is_all)
+            place = Place(given, variant=variant, trusts_names=False)
+            found = find_kind(place, with_manifests=is_all)
             keys = Keys.given(key)
             options = OpenOptions(
                 variant=variant,
@@ -120,7 +123,8 @@ def verify(
                 keys=keys,
                 as_stored=keys is None and names is None,
             )
-            checks = found.checks(options, names, opened)
+            refused: Checks | None = None if policy is None else imported(_REFUSED)(policy, place)
+            checks = found.checks(options, names, opened) if refused is None else refused
             if checks.n_unprotected and sample is None and not quick:
                 checks = with_kept_sum(checks, found.files())
         except (FormatError, IntegrityError) as error:

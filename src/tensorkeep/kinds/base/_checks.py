@@ -49,6 +49,7 @@ class Checks(msgspec.Struct, frozen=True):
         n_tensors: Number of all tensors in them, whether or not they were asked for.
         n_others: Number of other files that are checked too.
         signers: Who signed this, as far as a policy trusts them: ids of keys, and identities.
+        pickles: Names of parts that are pickles, in a format that is not made of pickles itself.
     """
 
     checks: Sequence[Check] = ()
@@ -59,6 +60,7 @@ class Checks(msgspec.Struct, frozen=True):
     n_tensors: int = 0
     n_others: int = 0
     signers: tuple[str, ...] = ()
+    pickles: tuple[str, ...] = ()
 
 
 def names_to_check(names: Iterable[str], known: Iterable[str], path: str) -> list[str]:

@@ -29,6 +29,7 @@ Kind = Literal[
     "stray",
     "signature",
     "unsigned",
+    "refused",
 ]
 
 
@@ -48,6 +49,7 @@ _MEANINGS: Final[dict[Kind, str]] = {
     "stray": "A file beside the checkpoint misleads other programs",
     "signature": "Nobody trusted has signed the checkpoint",
     "unsigned": "No trusted signature names a file",
+    "refused": "The policy does not allow this format, or pickles",
 }
 _UNVERIFIABLE: Final = SarifRule("unverifiable", "warning", "Tensors have no checksum")
 _RULES: Final = (
@@ -80,6 +82,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
               weights. Not damage: it only misleads programs that load files by name.
             - `"signature"`: nobody whom the policy trusts has signed this.
             - `"unsigned"`: a file that no trusted signature names.
+            - `"refused"`: the policy does not allow this format, or pickles.
         message: The same in a sentence.
         shard: Name of the file.
         tensor: Name of the tensor, or None if the finding is about a whole file.

@@ -134,4 +134,5 @@ class Found(msgspec.Struct, frozen=True):
         self._refuse_engine(options)
         if self.kind.check is not None:
             return self.kind.check(self.where, options, names, files)
-        return files.enter_context(self.open(options)).checks(names)
+        opened = files.enter_context(self.open(options))
+        return msgspec.structs.replace(opened.checks(names), pickles=opened.pickles)

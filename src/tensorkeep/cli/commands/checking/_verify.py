@@ -61,7 +61,8 @@ def verify(
     Without options, every tensor is checked, and every shard with a recorded SHA-256. Files without digests are
     compared with the SHA-256 that the Hub records for them, or huggingface_hub for downloads.
 
-    With --trust, a trusted signature must cover every file, and each file must be as it was signed.
+    With --trust, a trusted signature must cover every file, each file must be as it was signed, and the policy must
+    allow the format, and pickles if there are any.
 
     The exit status is 0 if everything is whole, 1 if anything is damaged, 2 if there is no answer: nothing is there,
     it is not a checkpoint or cannot be read, or it has no digests.
