@@ -198,6 +198,17 @@ def test_findings_as_sarif(
             assert run["artifacts"][place["index"]]["location"]["uri"] == place["uri"]
 
 
+@pytest.mark.parametrize("command", ["verify", "check", "scan"])
+@pytest.mark.parametrize("formats", [["--json", "--sarif"], ["--sarif", "--json"]])
+def test_json_and_sarif_exclude_each_other(
+    capsys: pytest.CaptureFixture[str], command: str, formats: list[str]
+) -> None:
+    assert main([command, "whole", *formats]) == 2
+    shown = capsys.readouterr()
+    assert '"runs"' not in shown.out
+    assert "does not apply to --sarif" in shown.out + shown.err
+
+
 def test_the_place_of_damage(capsys: pytest.CaptureFixture[str]) -> None:
     main(["verify", "bad ü", "--sarif"])
     (run,) = json.loads(capsys.readouterr().out)["runs"]

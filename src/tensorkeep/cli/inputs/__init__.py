@@ -55,6 +55,7 @@ from tensorkeep.cli.inputs._options import (
     Variant,
     dtypes_of,
     pairs_of,
+    require_one_form,
     share_of,
     size_of,
 )
@@ -119,6 +120,7 @@ __all__ = [
     "pairs_of",
     "parse_index_text",
     "read_preview",
+    "require_one_form",
     "rules_of",
     "share_of",
     "size_of",

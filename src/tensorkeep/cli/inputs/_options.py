@@ -218,3 +218,9 @@ def share_of(text: str, option: str) -> float:
         if 0 <= share <= 1:
             return share
     raise typer.BadParameter(f"expected a share such as 10% or 0.1, found {text!r}", param_hint=f"'{option}'")
+
+
+def require_one_form(*, as_json: bool, sarif: bool) -> None:
+    """Refuse both forms of output for programs at once."""
+    if as_json and sarif:
+        raise typer.BadParameter("it does not apply to --sarif", param_hint="'--json'")

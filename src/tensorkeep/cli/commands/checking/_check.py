@@ -7,7 +7,17 @@ from typing import Annotated
 import typer
 
 import tensorkeep
-from tensorkeep.cli.inputs import AsJson, AsSarif, Engine, KeyOptions, Target, TrustedBy, Variant, share_of
+from tensorkeep.cli.inputs import (
+    AsJson,
+    AsSarif,
+    Engine,
+    KeyOptions,
+    Target,
+    TrustedBy,
+    Variant,
+    require_one_form,
+    share_of,
+)
 from tensorkeep.cli.reports import Checked
 from tensorkeep.cli.terminal import progress_bar, show_result, show_text
 from tensorkeep.errors import UnsupportedError
@@ -54,6 +64,7 @@ def check(
 
     The exit status is 0 if nothing is wrong (notes may be shown), 1 if something is, 2 if there is no answer.
     """
+    require_one_form(as_json=as_json, sarif=sarif)
     least = None if min_fit is None else share_of(min_fit, "--min-fit")
     if least is not None and against is None:
         raise UnsupportedError("--min-fit needs --against: without a model, nothing says what is missing")

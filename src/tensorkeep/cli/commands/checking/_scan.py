@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 import tensorkeep
-from tensorkeep.cli.inputs import AsJson, AsSarif
+from tensorkeep.cli.inputs import AsJson, AsSarif, require_one_form
 from tensorkeep.cli.reports import scan_lines
 from tensorkeep.cli.terminal import progress_bar, show, show_text
 
@@ -46,6 +46,7 @@ def scan(
     there is no file. With --strict it is also 1 if a name is not known to be data, and with --trust if the policy
     does not allow a format or pickles.
     """
+    require_one_form(as_json=as_json, sarif=sarif)
     with progress_bar("scanning") as progress:
         report = tensorkeep.scan(*paths, progress=progress, trust=trust)
     if as_json or sarif:

@@ -17,6 +17,7 @@ from tensorkeep.cli.inputs import (
     Target,
     TrustedBy,
     Variant,
+    require_one_form,
     share_of,
     tensor_names,
 )
@@ -69,6 +70,7 @@ def verify(
 
     Encrypted checkpoints are checked as they are stored; with the key, their tensors are checked too.
     """
+    require_one_form(as_json=as_json, sarif=sarif)
     keys = key.keys()
     share = None if sample is None else share_of(sample, "--sample")
     names = _chosen(path, patterns, variant, engine, keys) if patterns else None
