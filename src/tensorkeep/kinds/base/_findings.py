@@ -68,7 +68,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
 
             - `"missing"`: a shard, or a signed file, does not exist.
             - `"pointer"`: a Git LFS pointer is in place of a shard, to the file that the index records.
-            - `"truncated"`: a shard's size is not the one in the index.
+            - `"truncated"`: a file has the wrong size.
             - `"header"`: a header or the index is damaged, or a single file is too damaged to open.
             - `"foreign"`: a shard is a whole file, but from another save.
             - `"absent"`: a tensor that the index lists is not in its shard.

@@ -25,7 +25,7 @@ class SealedFile(Protocol):
     @property
     def stored_source(self) -> ByteSource: ...
     def span_of(self, name: str) -> ByteRange: ...
-    def block_checks(self) -> Iterator[Check]: ...
+    def block_checks(self) -> Checks: ...
 
 
 def digest_checks(
@@ -45,7 +45,8 @@ def digest_checks(
     without = {shard: n for shard, n in chosen.items() if n and files[shard].seal is None}
     # The SHA-256 of a whole file is what protects its tensors if they have no digests of their own
     whole = [shard for shard in hashes if names is None or shard in without]
-    trees = [check for file in files.values() for check in file.block_checks()] if names is None else []
+    of_blocks = [file.block_checks() for file in files.values()] if names is None else []
+    trees = [check for found in of_blocks for check in found.checks]
     return Checks(
         [
             *_of_tensors(files, wanted),
@@ -55,7 +56,7 @@ def digest_checks(
                 for shard in whole
             ),
         ],
-        findings,
+        [*findings, *(finding for found in of_blocks for finding in found.findings)],
         n_unprotected=sum(n for shard, n in without.items() if shard not in hashes),
         n_files=1 if index is None else len(index.files),
         n_tensors=sum(len(file.entries) for file in files.values()),

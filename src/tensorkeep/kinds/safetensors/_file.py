@@ -26,7 +26,7 @@ from tensorkeep.formats.safetensors import (
     read_head,
     read_seal,
 )
-from tensorkeep.kinds.base import Check, Checks, LoadOptions, OpenOptions, by_environment
+from tensorkeep.kinds.base import Checks, LoadOptions, OpenOptions, by_environment
 from tensorkeep.kinds.safetensors._aliases import names_of
 from tensorkeep.kinds.safetensors._blocks import BlocksFile
 from tensorkeep.kinds.safetensors._digests import digest_checks
@@ -121,12 +121,11 @@ class TensorFile(SavedTensors[ArrayT]):
         """The source of the bytes as they are in the file, encrypted or not."""
         return self.source if self._stored is None else self._stored.source
 
-    def block_checks(self) -> Iterator[Check]:
-        """Give the check of the file with the digests of the blocks of the data, encrypted or not."""
+    def block_checks(self) -> Checks:
+        """Return the check of the file with the digests of the blocks of the data, encrypted or not."""
         if self._stored is not None:
-            yield from self._stored.block_checks()
-        elif self._blocks is not None:
-            yield from self._blocks.checks(self.nbytes)
+            return self._stored.block_checks()
+        return Checks() if self._blocks is None else self._blocks.checks(self.nbytes)
 
     @property
     def sources(self) -> Mapping[str, ByteSource]:
