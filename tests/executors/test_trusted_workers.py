@@ -17,6 +17,7 @@ import tensorkeep
 from tensorkeep.errors import IntegrityError, SourceChangedError, TrustError
 from tensorkeep.server import Server
 from tensorkeep.signing import PrivateKey, sign
+from tensorkeep.tensors import TensorView
 from tensorkeep.trust import Policy, Rule
 
 KEY = PrivateKey.generate()
@@ -119,6 +120,44 @@ def test_views_of_what_was_opened_under_a_policy_are_proven_too(pool: Executor, 
         tensorkeep.reshard(opened.select("w"), tmp_path / "out", executor=executor)
 
     assert np.array_equal(tensorkeep.load(tmp_path / "out")["w"], ONES)
+
+
+@pytest.mark.parametrize("save", [save_sealed, save_plain])
+def test_a_view_over_several_files_is_proven_too(
+    pool: Executor, tmp_path: Path, save: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "w.safetensors"
+    save(path)
+    sign(path, KEY)
+    np.savez(tmp_path / "b.npz", b=ONES[0])
+    sign(tmp_path / "b.npz", KEY)
+    executor = swapping(pool, path, with_twos(path.read_bytes()))
+
+    with tensorkeep.open(path, trust=POLICY) as one, tensorkeep.open(tmp_path / "b.npz", trust=POLICY) as other:
+        view = TensorView({"w": one["w"], "b": other["b"]}, path="both")
+        tensorkeep.reshard(view, tmp_path / "out", executor=executor)
+
+    assert executor.n_tasks == 0, "only this process has proven the files"
+    assert np.array_equal(tensorkeep.load(tmp_path / "out")["w"], ONES)
+
+
+def test_a_file_that_is_replaced_while_a_view_of_it_is_written_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    save_plain(path)
+    sign(path, KEY)
+    other = with_twos(path.read_bytes())
+
+    def swap(done: int, total: int) -> None:
+        times = path.stat().st_mtime_ns
+        with path.open("r+b") as file:
+            file.write(other)
+        os.utime(path, ns=(times, times))
+
+    with tensorkeep.open(path, trust=POLICY) as opened:
+        view = TensorView({"v": opened["w"]}, path="view")
+        with pytest.raises(SourceChangedError, match="saved again while it was read"):
+            tensorkeep.reshard(view, tmp_path / "out", progress=swap)
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_archive_is_read_only_where_it_was_proven(pool: Executor, tmp_path: Path) -> None:

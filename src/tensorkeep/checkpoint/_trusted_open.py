@@ -14,7 +14,7 @@ import msgspec
 from tensorkeep.errors import SourceMissingError, TrustError, UnsupportedError
 from tensorkeep.kinds import Found, Opened, OpenOptions, Place
 from tensorkeep.signing import files_below, has_link
-from tensorkeep.transport import is_directory, is_remote, join, open_source, split
+from tensorkeep.transport import is_directory, is_remote, join, open_source, prove_here, split
 from tensorkeep.trust import Policy, Proof, Rule, is_accounted_for, prove
 
 _Identity = tuple[int, ...]
@@ -54,6 +54,7 @@ class Demand(msgspec.Struct, frozen=True):
                 proof.file(name)
             elif name not in self.names:
                 proof.check_whole(name, source)
+            prove_here(source)
         _refuse_changed(self.read)
 
 

@@ -233,7 +233,6 @@ def convert(
             progress=checks.part(),
             executor=executor,
             origins=origins,
-            workers_copy=all(source.proof is None for source in sources.opened),
             before_commit=finish,
             encryption=Encryption.of(encrypt),
         )

@@ -90,8 +90,10 @@ from tensorkeep.transport.sources import (
     StreamSource,
     VerifyingSource,
     extends,
+    prove_here,
     reading_alone,
     reads_runs,
+    was_proven_here,
     was_replaced,
 )
 from tensorkeep.transport.system import get_xattr_note, host_tag, set_xattr_note, sync_directory
@@ -156,6 +158,7 @@ __all__ = [
     "move_aside",
     "open_listed",
     "open_source",
+    "prove_here",
     "publish",
     "publish_directory",
     "reading_alone",
@@ -173,6 +176,7 @@ __all__ = [
     "take_lock",
     "transaction",
     "walk",
+    "was_proven_here",
     "was_replaced",
     "without_secrets",
 ]

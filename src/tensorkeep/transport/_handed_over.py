@@ -31,11 +31,14 @@ class HandedOver(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, source: ByteSource | str) -> HandedOver | None:
-        """Return the value for a file or an object on a server; None for anything else, such as memory."""
+        """Return the value for a file or an object on a server.
+
+        None for anything else, such as memory, and for files that only this process has proven.
+        """
         if isinstance(source, RemoteSource):
             return cls(source.name, source.nbytes, 0, source)
         if isinstance(source, LocalFile):
-            return cls(source.path, source.nbytes, source.mtime_ns)
+            return None if source.is_proven_here else cls(source.path, source.nbytes, source.mtime_ns)
         if not isinstance(source, str) or is_remote(source):
             return None
         try:

@@ -10,7 +10,7 @@ from tensorkeep.digests import BLAKE2B, BLAKE3, SHA256, Algorithm
 from tensorkeep.errors import TrustError
 from tensorkeep.signing import SignedFile
 from tensorkeep.texts import listed
-from tensorkeep.transport import ByteRange, ByteSource, MemorySource, is_remote, sum_of
+from tensorkeep.transport import ByteRange, ByteSource, MemorySource, is_remote, prove_here, sum_of
 
 ALGORITHMS: Mapping[str, Algorithm] = {"sha256": SHA256, "blake2b": BLAKE2B, "blake3": BLAKE3}
 """Names in signatures to algorithms."""
@@ -98,6 +98,7 @@ class Proof(msgspec.Struct, frozen=True):
                 hint="Fetch it first: `tensorkeep fetch URL DIRECTORY --trust KEY` proves it on the way",
             )
         self._compare(name, source)
+        prove_here(source)
 
     def check_tensors(
         self, name: str, source: ByteSource, header_digest: bytes, *, is_sealed: bool, is_recorded: bool

@@ -26,7 +26,7 @@ from tensorkeep.errors import (
 from tensorkeep.kinds import Check, Opened, refuse
 from tensorkeep.parallel import Progress, ProgressMeter
 from tensorkeep.tensors import LazyTensors, Renaming, Selector, TensorView, chosen_names
-from tensorkeep.transport import is_remote
+from tensorkeep.transport import is_remote, was_proven_here
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -70,15 +70,16 @@ def _identity_of(path: str) -> tuple[int, ...]:
 def identities_of(sources: Iterable[Opened]) -> dict[str, tuple[int, ...]]:
     """Return the path of each file that says what the sources hold, with its identity.
 
-    Under a policy, these are all files, and their identity has the one time that no program can set.
+    Files that a policy demands to be proven are among them, and their identity has the one time that no program sets.
     """
     identities: dict[str, tuple[int, ...]] = {}
     for source in sources:
-        files = source.state_files if source.proof is None else [each.name for each in source.sources.values()]
-        for path in (source.path, *files):
+        has_proof = source.proof is not None
+        proven = {each.name for each in source.sources.values() if has_proof or was_proven_here(each)}
+        for path in (source.path, *source.state_files, *proven):
             if is_remote(path) or os.path.isfile(path):
                 identity = _identity_of(path)
-                identities[path] = identity[:_N_USUAL] if source.proof is None else identity
+                identities[path] = identity if has_proof or path in proven else identity[:_N_USUAL]
     return identities
 
 

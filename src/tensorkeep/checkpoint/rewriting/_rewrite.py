@@ -85,7 +85,6 @@ def rewrite_as_one(
             block_digests=any(source.index is not None and source.index.sidecars for source in read),
             progress=subprogress(report, n_checked, n_checked + new.nbytes),
             origins=_origins(new, wanted, by_path, variant, rewrite) if options.executor is not None else {},
-            workers_copy=all(source.proof is None for source in read),
             before_commit=finish,
             describe=None if operation is None else provenance_of(operation, read, rewrite, options, target),
         )

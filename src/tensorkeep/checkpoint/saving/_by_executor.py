@@ -115,7 +115,7 @@ def fill_by(executor: Executor, destination: Destination, plan: SavePlan, option
     promised: dict[str, TensorToWrite] = {}
     handed: dict[int, HandedOver | None] = {}
     for name, tensor in ((name, each) for file in plan.files.values() for name, each in file.items()):
-        source = _handed_over(tensor, handed) if options.workers_copy else None
+        source = _handed_over(tensor, handed)
         place = reservation.places[name]
         origin = _origin_of(name, tensor, plan, options)
         if source is not None and isinstance(tensor, StoredTensor):

@@ -46,7 +46,6 @@ class SaveOptions(msgspec.Struct, frozen=True, kw_only=True):
     encryption: Encryption | None = None
     executor: Executor | None = None
     origins: Mapping[str, Origin] = {}
-    workers_copy: bool = True
 
     def __post_init__(self) -> None:
         Arrangement.of(self.align, self.order)

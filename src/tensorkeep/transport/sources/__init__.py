@@ -26,7 +26,13 @@ from tensorkeep.transport.sources._joined import JoinedSource
 from tensorkeep.transport.sources._local import Descriptor, LocalFile, reading_alone
 from tensorkeep.transport.sources._memory import MemorySource
 from tensorkeep.transport.sources._stream import StreamSource
-from tensorkeep.transport.sources._verifying import CheckedRange, VerifyingSource, was_replaced
+from tensorkeep.transport.sources._verifying import (
+    CheckedRange,
+    VerifyingSource,
+    prove_here,
+    was_proven_here,
+    was_replaced,
+)
 
 __all__ = [
     "BACKENDS",
@@ -45,7 +51,9 @@ __all__ = [
     "StreamSource",
     "VerifyingSource",
     "extends",
+    "prove_here",
     "reading_alone",
     "reads_runs",
+    "was_proven_here",
     "was_replaced",
 ]

@@ -53,9 +53,15 @@ def reading_alone() -> Iterator[None]:
 
 
 class LocalFile:
-    """A regular file, open for reading."""
+    """A regular file, open for reading.
+
+    Attributes:
+        is_proven_here: Whether this process has read it whole to compare it with a signature. Another process cannot
+            know that it finds the same bytes.
+    """
 
     gap_nbytes = GAP_NBYTES
+    is_proven_here = False
 
     def __init__(self, path: str, *, backend: Backend = "auto") -> None:
         self.name = path

@@ -251,6 +251,21 @@ def _n_threads() -> int:
     return min(_MAX_THREADS, os.cpu_count() or 1)
 
 
+def prove_here(source: ByteSource) -> None:
+    """Record that this process has read a local file whole, to compare it with a signature."""
+    if isinstance(source, VerifyingSource):
+        prove_here(source.inner)
+    elif isinstance(source, LocalFile):
+        source.is_proven_here = True
+
+
+def was_proven_here(source: ByteSource) -> bool:
+    """Say whether only this process has compared a local file with a signature."""
+    if isinstance(source, VerifyingSource):
+        return was_proven_here(source.inner)
+    return isinstance(source, LocalFile) and source.is_proven_here
+
+
 def was_replaced(source: ByteSource) -> bool:
     """Say whether a local file was replaced or written to after it was opened; what is not one file never was."""
     if isinstance(source, VerifyingSource):
