@@ -33,7 +33,7 @@ _ADVICE: Final = {
     "file": "Download or copy this file again, or use an older checkpoint",
     "signature": "Get it again from its publisher, or, if you trust its signer, name that key or add a rule for it",
     "unsigned": "Remove it, or ask for a signature that names it",
-    "refused": "Convert it to safetensors, or allow it in the policy if you trust whoever made it",
+    "refused": "Convert it to safetensors, or allow it in the policy if you trust its author",
     "stray": "Move it away if it is not needed: programs that choose files by name may load it",
 }
 
