@@ -28,7 +28,7 @@ _BEGINNING = """\
 | status | meaning |
 |--:|---|
 | 0 | done; whole, equal, nothing dangerous |
-| 1 | a finding: `verify` found damage, `check` nonsense, `diff` a difference, `scan` a danger |
+| 1 | a finding: `verify` found damage, `check` a mistake, `diff` a difference, `scan` a danger |
 | 2 | no answer, or nothing was done: wrong usage, a missing or unreadable file, a refusal, no digests to verify |
 | 130 | interrupted by Ctrl-C |
 | 141 | the reader of the output closed it, such as `head` |

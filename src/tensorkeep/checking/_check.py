@@ -69,9 +69,9 @@ def check(
     """Say whether the tensors of a checkpoint make sense together, and for a model.
 
     From headers alone: layers that are missing, incomplete or of other shapes and dtypes than all others; tensors
-    that are there twice or under a wrapper's name; embeddings, layers and experts that contradict the `config.json`
-    beside them; tied weights that differ; files that are missing or in no list. Whether bytes are damaged is for
-    `verify`.
+    that are stored twice or under a wrapper's name; embeddings, layers and experts that contradict the `config.json`
+    beside them; tied weights that differ; files that are missing or that no index lists. Whether bytes are damaged
+    is for `verify`.
 
         tensorkeep.check("model/").findings
         tensorkeep.check("model/", against="model/config.json")  # every name and shape that the architecture has

@@ -43,7 +43,7 @@ def _grouped(findings: Iterable[Finding]) -> Iterable[list[Finding]]:
 
 
 def examine_strays(directory: str, variant: str | None) -> Iterator[CheckFinding]:
-    """Find files beside a checkpoint that look like parts of it, and are in no list."""
+    """Find files beside a checkpoint that look like parts of it, and that no index lists."""
     with suppress(SourceMissingError, UnsupportedError):
         location = locate(directory, variant)
         if location is not None and location.pending is None:

@@ -119,7 +119,7 @@ def examine_wrappers(headers: Headers, *, is_for_others: bool) -> Iterator[Check
             yield finding_about(
                 "duplicate",
                 "error",
-                f"tensors are there twice: with `{wrapper}` in the name, and without it",
+                f"tensors are stored twice: with `{wrapper}` in the name, and without it",
                 twice,
                 expected=f"`{unwrapped(twice[0]):.200}` or `{twice[0]:.200}`",
                 found="both",

@@ -127,7 +127,7 @@ def convert(
             but other readers find only the stored tensors. Otherwise each tensor is stored separately.
         limits: Bounds on what the pickle of each file may cost.
         engine: The library that reads the source instead of tensorkeep; see `open`.
-        dtypes: Dtypes of tensors whose file names none, by name or shell pattern, for each source; see `open`.
+        dtypes: Dtypes that the file does not say, by name or shell pattern, for each source; see `open`.
         progress: Called with the bytes checked and written so far and the total, by one thread at a time. If it
             raises, the work stops and the destination is unchanged.
         key: The key of an encrypted source; see `open`.

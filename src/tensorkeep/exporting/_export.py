@@ -116,7 +116,7 @@ def export(
             anything is replaced.
         limits: Bounds on what the pickle of each file may cost.
         engine: The library that reads the source instead of tensorkeep; see `open`.
-        dtypes: Dtypes of tensors whose file names none, by name or shell pattern; see `open`.
+        dtypes: Dtypes that the file does not say, by name or shell pattern; see `open`.
         progress: Called with the bytes checked and written so far and the total, by one thread at a time. If it
             raises, the work stops and nothing has changed.
         key: The key of an encrypted source; see `open`. The new files are plain.

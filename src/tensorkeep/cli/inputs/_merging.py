@@ -12,7 +12,7 @@ Models = Annotated[
 ]
 
 BaseModel = Annotated[
-    str, typer.Argument(metavar="BASE", help="The model that the others were trained from.", show_default=False)
+    str, typer.Argument(metavar="BASE", help="The base model, from which training began.", show_default=False)
 ]
 
 Weights = Annotated[

@@ -58,7 +58,7 @@ Dtypes = Annotated[
     typer.Option(
         "--dtype",
         metavar="NAME=DTYPE",
-        help="The dtype of a tensor, or of all that match a pattern, whose file names none: '*=bf16'.",
+        help="The dtype of a tensor, or of all that match a pattern, if the file does not say it: '*=bf16'.",
         show_default=False,
     ),
 ]
@@ -136,9 +136,7 @@ Dequantize = Annotated[
 
 Align = Annotated[
     int,
-    typer.Option(
-        "--align", metavar="BYTES", help="Let tensors begin at multiples of this: 64 for JAX and TensorFlow."
-    ),
+    typer.Option("--align", metavar="BYTES", help="Start tensors at multiples of this: 64 for JAX and TensorFlow."),
 ]
 Order = Annotated[
     list[str] | None,

@@ -37,7 +37,7 @@ class Extracted(NamedTuple):
         if len(layers) > _MAX_LAYERS:
             yield [(f"... and {len(layers) - _MAX_LAYERS:,} layers with smaller errors", "dim")]
         whole, n_equal = self.extracted.whole, self.extracted.n_equal
-        held = f", {counted(len(whole), 'tensor')} held whole" if whole else ""
+        held = f", {counted(len(whole), 'tensor')} stored whole" if whole else ""
         yield [
             ("wrote ", ""),
             (printable(self.path), "title"),

@@ -144,7 +144,7 @@ class Opened(LazyTensors[ArrayT]):
         return next(iter(self.sources))
 
     def with_dtypes(self, dtypes: Mapping[str, Any]) -> Opened[ArrayT]:  # noqa: ARG002
-        """Return the same with dtypes for tensors whose file names none.
+        """Return the same with dtypes for tensors whose dtype the file does not say.
 
         Raises:
             UnsupportedError: If files of this kind name all dtypes, or there are several files.

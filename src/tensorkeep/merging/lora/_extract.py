@@ -82,7 +82,7 @@ def extract_lora(
             print(extract_lora(base, tuned, "adapter", rank=32).layers)
 
     Each matrix that changed gets the factors of `rank` that are nearest to its change (a truncated SVD in F64,
-    randomized for large matrices). Everything else that changed, such as norms and biases, is held whole. Matrices
+    randomized for large matrices). Everything else that changed, such as norms and biases, is stored whole. Matrices
     are read in blocks, so memory is bounded by the factors of one layer.
 
     Args:
@@ -99,7 +99,7 @@ def extract_lora(
         progress: Called with the bytes compared and factorized so far, and the most that there can be.
 
     Returns:
-        The layers with their errors, and what is held whole.
+        The layers with their errors, and what is stored whole.
 
     Raises:
         TensorNotFoundError: If the models have other names, or a pattern matches nothing (also a KeyError).
@@ -151,7 +151,7 @@ class _Parts(msgspec.Struct, frozen=True):
 
 
 def _parts(base: LazyTensors, changed: set[str], matrices: set[str]) -> _Parts:
-    """Divide the tensors of modules that changed: peft wants all tensors of a module that is held whole."""
+    """Divide the tensors of modules that changed: peft wants all tensors of a module that is stored whole."""
     owners = {_owner(name) for name in changed}
     factorized = tuple(name for name in base if name in matrices and _owner(name) in owners)
     adapted = set(map(_owner, factorized))

@@ -55,9 +55,9 @@ def check(
     """Say whether tensors make sense together, and for a model.
 
     Only headers are read: names, shapes and dtypes of layers are compared with each other, and with the config.json
-    beside them. Finds layers that are missing or incomplete, wrapper names, tensors that are there twice, shapes that
-    contradict each other or the config, tied weights that differ, and files in no list. Whether bytes are damaged is
-    for `tensorkeep verify`.
+    beside them. Finds layers that are missing or incomplete, wrapper names, tensors that are stored twice, shapes
+    that contradict each other or the config, tied weights that differ, and files that no index lists. Whether bytes
+    are damaged is for 'tensorkeep verify'.
 
     With --against, every name and shape is compared. A config.json is given to transformers, which builds the model
     without data; code that a config names is never run. transformers:CLASS takes the config.json beside PATH.

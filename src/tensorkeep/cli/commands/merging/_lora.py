@@ -46,7 +46,9 @@ def extract_lora(
     rank: Annotated[int, typer.Option("--rank", metavar="N", help="The rank of the factors.")],
     layers: Annotated[
         list[str] | None,
-        typer.Option("--layers", metavar="GLOB", help="Only weights whose full names match; others are held whole."),
+        typer.Option(
+            "--layers", metavar="GLOB", help="Only weights whose full names match; others are stored whole."
+        ),
     ] = None,
     fan_in_fan_out: Annotated[
         bool, typer.Option("--fan-in-fan-out", help="Weights are (inputs, outputs), as in GPT-2.")
@@ -62,7 +64,7 @@ def extract_lora(
     """Write what training changed as a LoRA adapter.
 
     Each matrix that changed gets the two factors that are nearest to its change; the error says which share of the
-    change they lack. Everything else that changed is held whole. peft and 'tensorkeep lora add' read the adapter.
+    change they lack. Everything else that changed is stored whole. peft and 'tensorkeep lora add' read the adapter.
     """
     keys = key.keys()
     with open_any(base, keys) as before, open_any(tuned, keys) as after:

@@ -51,8 +51,8 @@ def join(
 ) -> None:
     """Put the tensors of several checkpoints into one.
 
-    Nothing is computed; 'tensorkeep merge' does that. No two may have a tensor with the same name. Tensors are
-    copied from file to file and are never all in memory. Whenever this is stopped, the directory holds the new
+    Nothing is computed; 'tensorkeep merge' does that. No two sources may have a tensor with the same name. Tensors
+    are copied from file to file and are never all in memory. Whenever this is stopped, the directory holds the new
     checkpoint or what it held before.
     """
     _refuse_one(sources)

@@ -71,7 +71,7 @@ def reshard(
 
     The new checkpoint has digests, and on request fewer tensors, other names or another dtype. Tensors are copied
     from file to file and are never all in memory. Whenever this is stopped, the directory holds the new checkpoint
-    or what it held before; it may be the source's own directory, with --select or --drop only with --force.
+    or what it held before. It may be the source's own directory; with --select or --drop, this needs --force.
 
     Options apply in this order: --select, --drop, --rename, --strip-prefix, --keys, --cast. The first three can be
     repeated.
