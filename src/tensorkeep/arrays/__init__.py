@@ -4,7 +4,8 @@ A new library is a folder and a record in the table of `_registry`; `tests/contr
 does everything right. A library is imported when the first tensor of it is made.
 
 - `_base`: `Library`, the record of a library, and the interfaces that it implements: `DenseArrays` (all of them),
-  `SharedMemory` and `ObjectCodec` (some); `TensorToWrite`, `StreamedTensor` and `EncodedObject`, what these return.
+  `FilledArrays`, `SharedMemory` and `ObjectCodec` (some); and what these return: `TensorToWrite`, `StreamedTensor` and
+  `EncodedObject`.
 - `_framework`: array libraries and their tensors in annotations. Pure.
 - `_registry`: the table, and the library for a name or a tensor.
 - `_codec`: objects of any library as plain data and back.
@@ -30,11 +31,13 @@ from tensorkeep.arrays._base import (
     DenseArrays,
     EncodedObject,
     Extent,
+    FilledArrays,
     Library,
     ObjectCodec,
     SharedMemory,
     StreamedTensor,
     TensorToWrite,
+    can_be_filled,
 )
 from tensorkeep.arrays._codec import (
     convert_to,
@@ -98,6 +101,7 @@ __all__ = [
     "Extent",
     "Fetched",
     "FetchingMemory",
+    "FilledArrays",
     "Framework",
     "HostBuffer",
     "JaxName",
@@ -119,6 +123,7 @@ __all__ = [
     "TorchName",
     "adapter_for",
     "any_tensor_to_write",
+    "can_be_filled",
     "codec_for",
     "computes",
     "convert_to",

@@ -12,7 +12,7 @@ A library is one `Library` record in the table of `_registry` and one folder bes
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeGuard
 
 import msgspec
 
@@ -213,6 +213,20 @@ class DenseArrays(Protocol):
 
     def tensor_to_write(self, tensor: Any, name: str) -> TensorToWrite:
         """Describe a tensor of the library, on any device, for writing."""
+
+
+class FilledArrays(DenseArrays, Protocol):
+    """Tensors of a library that uses only its own memory, into which a file can be read."""
+
+    def filled(
+        self, entries: Mapping[str, TensorEntry], fill: Callable[[Mapping[str, memoryview]], None]
+    ) -> dict[str, Any]:
+        """Make tensors whose bytes `fill` writes: of those entries for which this takes less time than a copy."""
+
+
+def can_be_filled(adapter: DenseArrays) -> TypeGuard[FilledArrays]:
+    """Whether an adapter has `filled`."""
+    return hasattr(adapter, "filled")
 
 
 class SharedMemory(Protocol):

@@ -13,7 +13,15 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tensorkeep.arrays import DenseArrays, DeviceMemory, StreamedTensor, TensorToWrite, adapter_for, library_for
+from tensorkeep.arrays import (
+    DenseArrays,
+    DeviceMemory,
+    StreamedTensor,
+    TensorToWrite,
+    adapter_for,
+    can_be_filled,
+    library_for,
+)
 from tensorkeep.arrays.elements import aligned_block, known_dtype, within_numpys_limits
 from tensorkeep.buffers import Buffer
 from tensorkeep.collector import PausedCollector
@@ -219,6 +227,25 @@ class TensorReader:
         staged = self.staged(entries)
         if staged is not None and are_worth_staging([staged[1]]):
             return load_staged([(staged[0], [staged[1]])])[0][0]
+        filled = self._filled(entries)
+        if filled:
+            rest = {name: entry for name, entry in entries.items() if name not in filled}
+            filled |= self._load(rest, are_apart=are_apart)
+            return {name: filled[name] for name in entries}
+        return self._load(entries, are_apart=are_apart)
+
+    def _filled(self, entries: Mapping[str, TensorEntry]) -> dict[str, Any]:
+        """Read into the memory of tensors that a library wants to be filled."""
+        adapter = self.adapter
+        if not can_be_filled(adapter):
+            return {}
+
+        def fill(memory: Mapping[str, memoryview]) -> None:
+            self.source.read_into((self.span_of(entries[name]).start, into) for name, into in memory.items())
+
+        return adapter.filled(entries, fill)
+
+    def _load(self, entries: Mapping[str, TensorEntry], *, are_apart: bool) -> dict[str, Any]:
         if are_apart:
             return self._load_apart(entries)
         crooked = {name: entry for name, entry in entries.items() if self._is_crooked(entry)}
