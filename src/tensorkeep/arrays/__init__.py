@@ -4,7 +4,7 @@ A new library is a folder and a record in the table of `_registry`; `tests/contr
 does everything right. A library is imported when the first tensor of it is made.
 
 - `_base`: `Library`, the record of a library, and the interfaces that it implements: `DenseArrays` (all of them),
-  `FilledArrays`, `SharedMemory` and `ObjectCodec` (some); and what these return: `TensorToWrite`, `StreamedTensor` and
+  `FilledArrays`, `SharedMemory` and `ObjectCodec` (some); and what these return: `TensorToWrite`, `StreamedTensor`,
   `EncodedObject`.
 - `_framework`: array libraries and their tensors in annotations. Pure.
 - `_registry`: the table, and the library for a name or a tensor.
