@@ -41,6 +41,24 @@ def test_best_steps_and_several_items(alone: JaxProcesses, tmp_path: Path) -> No
     assert ours == orbax
 
 
+def test_what_a_step_holds_is_described_as_by_orbax(alone: JaxProcesses, tmp_path: Path) -> None:
+    (orbax,) = alone.run(manager_runs.described, ORBAX, str(tmp_path / "orbax"))
+    (ours,) = alone.run(manager_runs.described, OURS, str(tmp_path / "ours"))
+
+    assert ours == orbax
+
+
+def test_descriptions_are_templates(alone: JaxProcesses, tmp_path: Path) -> None:
+    (said,) = alone.run(manager_runs.restored_as_described, str(tmp_path))
+
+    assert said == {
+        "leaves": {"int4": ((2, 3), "int4"), "keys": ((2,), "key<fry>"), "loss": ((), "float64")},
+        "keys": True,
+        "int4": ("int4", [[1, 1, 1], [1, 1, 1]]),
+        "loss": 2.5,
+    }
+
+
 def test_steps_of_orbax_are_continued(alone: JaxProcesses, tmp_path: Path) -> None:
     (said,) = alone.run(manager_runs.coming_from, str(tmp_path / "run"))
 

@@ -19,6 +19,7 @@ Arguments and options of orbax itself are taken too; orbax need not be installed
 - `_handlers`: handlers, which have nothing to do here.
 - `_older_steps`: steps that orbax left in the directory.
 - `_older_items`: their items, as programs saved them.
+- `_tree_metadata`: what a checkpoint holds: `TreeMetadata` and `ScalarMetadata`.
 - `_items`: what is saved and restored for arguments of either library.
 - `_legacy`: `items`, as arguments.
 - `_metadata`: what is known of a run and its steps beside arrays.

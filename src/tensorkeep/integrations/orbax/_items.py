@@ -17,6 +17,7 @@ from tensorkeep.arrays.jax.dtypes import is_lacking
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import FormatError, SourceMissingError, StateDictMismatchError, UnsupportedError
 from tensorkeep.integrations.orbax._older_items import as_programs_saved, older_tree
+from tensorkeep.integrations.orbax._tree_metadata import as_template
 from tensorkeep.integrations.orbax.args import Composite
 from tensorkeep.jax import capture, restore
 from tensorkeep.kinds import Opened
@@ -144,7 +145,7 @@ def _captured(args: Any) -> Any:
 def _restored(tree: Any, like: Any, shardings: Any, *, strict: bool) -> Any:
     if like is None:
         like = tree if shardings is not None else jax.tree.map(_as_saved, tree, is_leaf=_is_lazy)
-    return restore(tree, like, shardings=shardings, strict=strict)
+    return restore(tree, as_template(like), shardings=shardings, strict=strict)
 
 
 def _as_saved(leaf: Any) -> Any:

@@ -269,7 +269,9 @@ class CheckpointManager(OneSave):
         return found or None
 
     def item_metadata(self, step: int) -> Any:
-        """Return what a step holds, as a tree of `jax.ShapeDtypeStruct`; several items as a `Composite`.
+        """Return what a step holds: shapes and dtypes, as `TreeMetadata`; several items as a `Composite`.
+
+        It can be passed as a template, such as `StandardRestore(manager.item_metadata(step))`.
 
         Args:
             step: Its number.

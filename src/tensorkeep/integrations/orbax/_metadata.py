@@ -6,17 +6,15 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-import jax
 import msgspec
 
-from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import StateError
 from tensorkeep.integrations.orbax._items import metadata_in, names_in
 from tensorkeep.integrations.orbax._older_steps import of_step
+from tensorkeep.integrations.orbax._tree_metadata import tree_metadata
 from tensorkeep.integrations.orbax.args import Composite
 from tensorkeep.kinds import Opened
 from tensorkeep.kinds.orbax import OrbaxCheckpoint
-from tensorkeep.tensors import LazyTensor
 
 OF_STEP: Final = "orbax.custom_metadata"
 """Key of metadata with what the caller says about a step, as JSON."""
@@ -39,7 +37,7 @@ class StepMetadata(msgspec.Struct, frozen=True):
     """What is known of a step.
 
     Attributes:
-        item_metadata: A tree of `jax.ShapeDtypeStruct`; several items as a `Composite`.
+        item_metadata: A `TreeMetadata`; several items as a `Composite`.
         metrics: Its metrics.
         custom_metadata: What the caller said about it.
     """
@@ -67,14 +65,8 @@ def custom_in(opened: Opened, key: str) -> dict[str, Any]:
 
 
 def described(opened: Opened) -> Any:
-    """Return what a checkpoint holds, as a tree of `jax.ShapeDtypeStruct`; several items as a `Composite`."""
-    tree = jax.tree.map(_described, opened.tree, is_leaf=lambda leaf: isinstance(leaf, LazyTensor))
+    """Return what a checkpoint holds, as `TreeMetadata`; several items as a `Composite`."""
     names = names_in(opened)
-    return tree if names is None else Composite(**{name: tree[name] for name in names})
-
-
-def _described(leaf: Any) -> Any:
-    if not isinstance(leaf, LazyTensor):
-        return leaf
-    describe: Any = jax.ShapeDtypeStruct
-    return describe(leaf.shape, jax.numpy.dtype(BY_NAME[leaf.dtype].numpy))
+    if names is None:
+        return tree_metadata(opened.tree)
+    return Composite(**{name: tree_metadata(opened.tree[name]) for name in names})

@@ -6,6 +6,7 @@ import importlib
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec as P
 
@@ -90,6 +91,46 @@ def best(module: str, directory: str) -> dict[str, Any]:
         only = manager.restore(3, args=ocp.args.Composite(data=ocp.args.JsonRestore()))
         said["only"] = (list(only.keys()), only.data)
     return said
+
+
+def described(module: str, directory: str) -> dict[str, Any]:
+    """Save leaves of many kinds; return how the manager describes them."""
+    ocp = importlib.import_module(module)
+    state: dict[str, Any] = {
+        "nested": [{"bf16": jnp.ones((2, 3), jnp.bfloat16)}, (np.arange(3, dtype=np.int8),)],
+        "scalar": np.float32(2),
+        "numbers": {"int": 3, "float": 2.5, "bool": True},
+        "none": None,
+        "empty": {},
+    }
+    with ocp.CheckpointManager(directory) as manager:
+        manager.save(1, args=ocp.args.StandardSave(state))
+        manager.wait_until_finished()
+        found = manager.item_metadata(1)
+        leaves = jax.tree_util.tree_leaves_with_path(found)
+        doubled = jax.tree.map(lambda leaf: leaf.shape * 2, found)
+        return {
+            "leaves": [(jax.tree_util.keystr(path), leaf.shape, str(leaf.dtype)) for path, leaf in leaves],
+            "top": (sorted(found), sorted(found.keys()), len(found), "none" in found, found.get("missing", 5)),
+            "inner": (found["nested"][0]["bf16"].shape, found.tree["none"], found.custom_metadata),
+            "mapped": (type(doubled) is type(found), doubled["nested"][0]["bf16"]),
+        }
+
+
+def restored_as_described(directory: str) -> dict[str, Any]:
+    """Save what orbax describes as other arrays; return our descriptions, and what is restored with these."""
+    ours = importlib.import_module(OURS)
+    state = {"keys": jax.random.split(jax.random.key(7), 2), "int4": jnp.ones((2, 3), jnp.int4), "loss": 2.5}
+    with ours.CheckpointManager(directory) as manager:
+        manager.save(1, args=ours.args.StandardSave(state))
+        found = manager.item_metadata(1)
+        restored = manager.restore(1, args=ours.args.StandardRestore(found))
+        return {
+            "leaves": {name: (leaf.shape, str(leaf.dtype)) for name, leaf in found.items()},
+            "keys": jnp.array_equal(jax.random.key_data(restored["keys"]), jax.random.key_data(state["keys"])).item(),
+            "int4": (str(restored["int4"].dtype), restored["int4"].tolist()),
+            "loss": restored["loss"],
+        }
 
 
 def coming_from(directory: str) -> dict[str, Any]:
