@@ -17,8 +17,7 @@ Arguments and options of orbax itself are taken too; orbax need not be installed
 - `_background`: a save in the background.
 - `_step_store`: the store of a manager, in which all processes do everything together.
 - `_handlers`: handlers, which have nothing to do here.
-- `_older_steps`: steps that orbax left in the directory.
-- `_older_items`: their items, as programs saved them.
+- `_older_steps`: steps that orbax left in the directory, and their items as programs saved them.
 - `_tree_metadata`: what a checkpoint holds: `TreeMetadata` and `ScalarMetadata`.
 - `_items`: what is saved and restored for arguments of either library.
 - `_legacy`: `items`, as arguments.

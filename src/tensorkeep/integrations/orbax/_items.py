@@ -16,7 +16,7 @@ import numpy as np
 from tensorkeep.arrays.jax.dtypes import is_lacking
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import FormatError, SourceMissingError, StateDictMismatchError, UnsupportedError
-from tensorkeep.integrations.orbax._older_items import as_programs_saved, older_tree
+from tensorkeep.integrations.orbax._older_steps import as_programs_saved, older_tree
 from tensorkeep.integrations.orbax._tree_metadata import as_template
 from tensorkeep.integrations.orbax.args import Composite
 from tensorkeep.jax import capture, restore
