@@ -14,6 +14,7 @@ from tensorkeep.errors import IntegrityError, RefusedError, TrustError
 from tensorkeep.server import Server
 from tensorkeep.signing import PrivateKey, sign
 from tensorkeep.trust import Policy, Rule
+from tests.support.remote.fault_server import FaultServer
 from tests.support.signing.checkpoints import SHARD, save_checkpoint
 
 KEY = PrivateKey.generate()
@@ -106,7 +107,35 @@ def test_signed_files_in_folders_are_fetched_too(tmp_path: Path) -> None:
     assert (here / "mine.txt").read_text() == "mine"
     assert len(list(here.glob("*.safetensors"))) == 1
     found = {(finding.kind, finding.shard) for finding in tensorkeep.verify(here, trust=WHOLE).findings}
-    assert found == {("missing", ".hidden"), ("unsigned", "mine.txt")}, "and not the manifest"
+    assert found == {("missing", ".hidden"), ("unsigned", "mine.txt")}, "our server serves none; and not the manifest"
+
+
+def test_signed_hidden_files_come_into_a_directory_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    ckpt = tmp_path / "site" / "ckpt"
+    tensorkeep.save_checkpoint({"w": np.ones(4)}, ckpt)
+    (ckpt / ".metadata").write_text("signed")
+    (ckpt / "code" / ".GIT").mkdir(parents=True)
+    (ckpt / "code" / ".GIT" / "config").write_text("[core] fsmonitor = true")
+    sign(ckpt, KEY)
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "letter.txt").write_text("mine")
+    files = {path.relative_to(ckpt).as_posix(): path.read_bytes() for path in ckpt.rglob("*") if path.is_file()}
+    with FaultServer(files) as server:
+        url = server.url
+        with pytest.raises(RefusedError, match=r"only into a new or empty directory.*\.metadata"):
+            tensorkeep.fetch(url, home, trust=WHOLE)
+        (tmp_path / "empty").mkdir()
+        for name in ("new", "empty", "new"):
+            tensorkeep.fetch(url, tmp_path / name, trust=WHOLE)
+
+    assert [path.name for path in home.iterdir()] == ["letter.txt"]
+    for name in ("new", "empty"):
+        assert (tmp_path / name / ".metadata").read_text() == "signed"
+        findings = tensorkeep.verify(tmp_path / name, trust=WHOLE).findings
+        assert [(each.kind, each.shard) for each in findings] == [("missing", "code/.GIT/config")]
+        assert not (tmp_path / name / "code").exists()
 
 
 def test_a_signer_does_not_choose_which_files_of_others_are_replaced(tmp_path: Path) -> None:

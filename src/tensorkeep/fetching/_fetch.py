@@ -24,7 +24,11 @@ from tensorkeep.fetching._check import damaged_spans, findings_in, missing_altho
 from tensorkeep.fetching._companions import MAX_COMPANION_NBYTES, is_page
 from tensorkeep.fetching._destination import Destination, destination_of
 from tensorkeep.fetching._download import Arrival, download
-from tensorkeep.fetching._overwrite_guard import refuse_other_checkpoint, refuse_to_replace
+from tensorkeep.fetching._overwrite_guard import (
+    refuse_hidden_beside_others,
+    refuse_other_checkpoint,
+    refuse_to_replace,
+)
 from tensorkeep.fetching._plan import Plan, Wanted, plan_fetch
 from tensorkeep.fetching._staging import Staging, journal_of
 from tensorkeep.fetching._unchanged import begins_with, is_unchanged, note_origin
@@ -159,7 +163,7 @@ def _opened(plan: Plan) -> dict[str, RemoteSource]:
 
 def _open(wanted: Wanted) -> RemoteSource | None:
     is_companion = wanted.role in {"listed", "guessed"}
-    can_be_missing = is_companion or wanted.role == "blocks"
+    can_be_missing = is_companion or wanted.role in {"blocks", "hidden"}
     try:
         source = _source_of(wanted.path)
     except (SourceMissingError, AccessDeniedError):
@@ -234,6 +238,7 @@ class _Fetch:
         try:
             unchanged = self._take_unchanged(staging)
             refuse_to_replace(self._place, self._plan, self._plan.free_names - unchanged)
+            refuse_hidden_beside_others(self._place, self._plan)
             if not self._overwrite:
                 refuse_other_checkpoint(self._place, self._plan, unchanged)
             arrivals = [

@@ -19,6 +19,9 @@ from tensorkeep.transport import ByteRange, RemotePath, open_source
 _USUAL: Final = "model"
 """The usual stem of a checkpoint; a single file with another name may belong to anyone."""
 
+_OURS: Final = ".tensorkeep-"
+"""Part of the names of what a fetch or a save keeps in a directory."""
+
 
 def refuse_to_replace(place: Destination, plan: Plan, names: Iterable[str]) -> None:
     """Refuse to replace files that belong neither to the destination's checkpoint nor to an older version of it."""
@@ -35,6 +38,24 @@ def refuse_to_replace(place: Destination, plan: Plan, names: Iterable[str]) -> N
             found=", ".join(foreign[:10]),
             hint="Move them away, or fetch into another directory",
         )
+
+
+def refuse_hidden_beside_others(place: Destination, plan: Plan) -> None:
+    """Refuse to put hidden files that only a signature names beside other files, such as a profile into a home."""
+    hidden = [file.name for file in plan.files if file.role == "hidden"]
+    new = [name for name in hidden if not os.path.lexists(place.path_of(name))]
+    if new and _has_files(place.directory):
+        raise RefusedError(
+            "hidden files come only into a new or empty directory: programs read some of them without being asked",
+            path=place.directory,
+            found=", ".join(new[:10]),
+            hint="Fetch into another directory",
+        )
+
+
+def _has_files(directory: str) -> bool:
+    """Say whether a directory has files, other than those of a fetch that is running or was interrupted."""
+    return os.path.isdir(directory) and any(_OURS not in name for name in os.listdir(directory))
 
 
 def refuse_other_checkpoint(place: Destination, plan: Plan, unchanged: Collection[str]) -> None:

@@ -60,14 +60,15 @@ class Wanted(msgspec.Struct, frozen=True):
         path: Its source.
         promise: What is declared about it.
         role: `"tensors"`; `"part"` for a file that can only be checked together with the others; `"blocks"` for the
-            block digests, which may be missing; `"other"` for a required file such as the index; or a companion
-            that the server listed, or whose name was guessed because many models have such a file.
+            block digests, which may be missing; `"hidden"` for a signed hidden file, which many servers do not
+            serve; `"other"` for a required file such as the index; or a companion that the server listed, or whose
+            name was guessed because many models have such a file.
     """
 
     name: str
     path: RemotePath
     promise: Promise = Promise()
-    role: Literal["tensors", "blocks", "part", "other", "listed", "guessed"] = "other"
+    role: Literal["tensors", "blocks", "part", "hidden", "other", "listed", "guessed"] = "other"
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final, Literal
 
 import msgspec
 
@@ -13,12 +14,18 @@ from tensorkeep.signing import SignedFile, holds_signature
 from tensorkeep.transport import RemotePath
 from tensorkeep.trust import Policy, Proof, prove
 
+_VERSION_CONTROL: Final = frozenset({".git", ".hg", ".jj", ".svn"})
+"""Directories whose files say what programs run. A file with the name `.git` leads to one."""
+
+_OURS: Final = ".tensorkeep-"
+"""Part of the names of what a fetch or a save keeps in a directory."""
+
 
 def trusted_plan(plan: Plan, policy: Policy, path: RemotePath, *, companions: bool) -> Plan:
     """Return a plan in which each file must be what was signed; companions that nobody signed are left out.
 
     Unless the policy accepts parts, no signed file may be missing, and `companions` adds the other signed files of
-    the directory, except hidden ones: programs read some of them unasked.
+    the directory, except those of version control, which runs what its files say.
     """
     rule = policy.rule_for(path)
     rule.refuse_format(plan.format, path)
@@ -28,15 +35,19 @@ def trusted_plan(plan: Plan, policy: Policy, path: RemotePath, *, companions: bo
         return plan
     if companions and plan.entry is None and not rule.partial:
         others = tuple(_others(plan, proof))
-        files = (*plan.files, *(Wanted(name, path.joined(name)) for name in others))
+        files = (*plan.files, *(Wanted(name, path.joined(name), role=_role_of(name)) for name in others))
         plan = msgspec.structs.replace(plan, files=files, others=others)
     return msgspec.structs.replace(plan, files=tuple(_trusted(plan, proof, is_partial=rule.partial)))
+
+
+def _role_of(name: str) -> Literal["hidden", "other"]:
+    return "hidden" if any(part.startswith(".") for part in name.split("/")) else "other"
 
 
 def _others(plan: Plan, proof: Proof) -> Iterator[str]:
     """Yield the names of the signed files of the directory that the plan lacks."""
     for name in sorted(proof.files.keys() - {wanted.name for wanted in plan.files}):
-        if is_inside(name) and not any(part.startswith(".") or ".tensorkeep-" in part for part in name.split("/")):
+        if is_inside(name) and not any(part.lower() in _VERSION_CONTROL or _OURS in part for part in name.split("/")):
             yield name
 
 
