@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Collection, Sequence
 from typing import Any, Final, Literal
 from urllib.parse import quote
@@ -14,6 +15,9 @@ _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 
 Level = Literal["error", "warning", "note"]
 """How bad a finding is."""
+
+_is_scheme: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*").fullmatch
+_is_no_escape: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 class SarifRule(msgspec.Struct, frozen=True):
@@ -104,9 +108,10 @@ def _result(result: SarifResult, number: int, rule: SarifRule, place: int) -> di
 
 
 def _uri(path: str) -> str:
-    """Return a path as a URI, relative if the path is; a URL stays as it is."""
+    """Return a path as a URI, relative if the path is; a URL stays as it is, but for characters that no URI has."""
     scheme, mark, rest = path.partition("://")
-    if mark:
-        return f"{scheme}{mark}{quote(rest, safe='/:@%~')}"
+    if mark and _is_scheme(scheme):
+        kept = _is_no_escape.sub("%25", rest)
+        return f"{scheme}{mark}{quote(os.fsencode(kept), safe='/:@%~')}"
     slashed = os.fsencode(path).replace(os.sep.encode(), b"/")
     return f"{'file://' if os.path.isabs(path) else ''}{quote(slashed)}"

@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 
 import tensorkeep
 from tensorkeep.cli import main
+from tensorkeep.sarif import sarif_text
 from tensorkeep.signing import PrivateKey
 
 TEXT = {"type": "string", "minLength": 1}
@@ -207,6 +208,23 @@ def test_json_and_sarif_exclude_each_other(
     shown = capsys.readouterr()
     assert '"runs"' not in shown.out
     assert "does not apply to --sarif" in shown.out + shown.err
+
+
+@pytest.mark.parametrize(
+    ("path", "uri"),
+    [
+        ("x:y", "x%3Ay"),
+        ("new\nline \x1b[31m", "new%0Aline%20%1B%5B31m"),
+        ("\udcff?a#b%41", "%FF%3Fa%23b%2541"),
+        ("ü://x", "%C3%BC%3A//x"),
+        ("/a b", "file:///a%20b"),
+        ("https://host:1/a%20b%zz%\udcff", "https://host:1/a%20b%25zz%25%FF"),
+    ],
+)
+def test_any_path_is_a_valid_uri(path: str, uri: str) -> None:
+    (run,) = json.loads(sarif_text("verify", [], [], about=[path]))["runs"]
+
+    assert [each["location"]["uri"] for each in run["artifacts"]] == [uri]
 
 
 def test_the_place_of_damage(capsys: pytest.CaptureFixture[str]) -> None:
