@@ -54,7 +54,7 @@ def refuse_hidden_beside_others(place: Destination, plan: Plan) -> None:
 
 
 def _has_files(directory: str) -> bool:
-    """Say whether a directory has files, other than those of a fetch that is running or was interrupted."""
+    """Say whether a directory has files, other than what a running or interrupted fetch keeps there."""
     return os.path.isdir(directory) and any(_OURS not in name for name in os.listdir(directory))
 
 

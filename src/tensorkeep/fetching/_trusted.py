@@ -25,7 +25,7 @@ def trusted_plan(plan: Plan, policy: Policy, path: RemotePath, *, companions: bo
     """Return a plan in which each file must be what was signed; companions that nobody signed are left out.
 
     Unless the policy accepts parts, no signed file may be missing, and `companions` adds the other signed files of
-    the directory, except those of version control, which runs what its files say.
+    the directory, except version control, which runs what its files say.
     """
     rule = policy.rule_for(path)
     rule.refuse_format(plan.format, path)
