@@ -103,6 +103,24 @@ def test_functions_say_every_argument_and_what_they_raise() -> None:
             assert re.search(rf"^    {argument}: ", documented, re.MULTILINE), argument
 
 
+@pytest.mark.parametrize(
+    ("argument", "kind", "error"), [("key", "KeyLike", "EncryptedError"), ("trust", "Trust", "TrustError")]
+)
+def test_functions_that_take_a_key_or_a_policy_say_what_they_raise(argument: str, kind: str, error: str) -> None:
+    functions = [getattr(tensorkeep, name) for name in tensorkeep.__all__]
+    documented = {
+        function.__name__: inspect.getdoc(function) or ""
+        for function in functions
+        if inspect.isfunction(function)
+        and (parameter := inspect.signature(function).parameters.get(argument))
+        and kind in str(parameter.annotation)
+    }
+    inherited = "If `reshard` would raise it"
+
+    assert len(documented) > 8
+    assert [name for name, text in documented.items() if error not in text and inherited not in text] == []
+
+
 def test_the_package_is_typed() -> None:
     import importlib.resources
 

@@ -131,7 +131,7 @@ def open_checkpoint(
         engine: The library that reads the files instead of tensorkeep, such as `"tensorstore"` for orbax. Its parser
             is fed the bytes of the files, so name one only for files that you trust. For safetensors files, it loads
             whole tensors of torch: `"instanttensor"`, `"fastsafetensors"` or `"safetensors"`.
-        dtypes: Dtypes of tensors whose file names none, such as bfloat16 in NumPy's files: name or shell pattern to
+        dtypes: Dtypes that the file does not say, such as bfloat16 in NumPy's files: name or shell pattern to
             dtype, as in `{"w": "bfloat16"}`.
         trust: Whose signatures count: a `Policy`, the path of one or of a public key. Then only what they signed is
             opened: the index and headers are compared with the signature now, and tensors when they are read. Files
@@ -160,6 +160,7 @@ def open_checkpoint(
         TensorNotFoundError: If no tensor without a dtype has a name in `dtypes`.
         UnsupportedError: If the target cannot be opened, an argument is invalid, a directory holds several
             checkpoints, the digests are of a later version, or `verify` is set and there are no digests.
+        MissingDependencyError: If the library for such a URL, compression, key or `engine` is not installed.
         TrustError: If it is not proven that this is what was signed, or the policy does not allow the format.
         TransportError: If a file cannot be read.
 
@@ -284,6 +285,9 @@ def load(
 ) -> Any:
     """Load the state that was saved, or a part of it.
 
+    Objects that are not read as tensors are left out with an `UnreadWarning`, unless the saved value has a place for
+    them.
+
     Args:
         target: A directory, an index, a file, its bytes, or a seekable binary file object.
         only: Which parts to load: shell patterns for dotted names (`*` crosses dots), such as `"model.*"`, or
@@ -312,12 +316,9 @@ def load(
             tensor. It begins again if a save replaces a remote checkpoint during the load.
         dequantize: Dtype in which to compute the numbers of quantized tensors, such as `"bf16"`; other tensors stay
             as they are. None refuses to load quantized tensors. A nested state with such tensors is refused.
-        dtypes: Dtypes of tensors whose file names none, by name or shell pattern; see `open`.
+        dtypes: Dtypes that the file does not say, by name or shell pattern; see `open`.
         trust: Whose signatures count: a `Policy`, the path of one or of a public key; see `open`.
         key: The key of an encrypted checkpoint; see `open`.
-
-    Objects that are not read as tensors are left out with an `UnreadWarning`, unless the saved value has a place for
-    them.
 
     Returns:
         The saved state. If the file records only names, a dict of name to tensor in byte order; type checkers take
@@ -342,7 +343,7 @@ def load(
             bound.
         DeviceError: If a device is not on this machine, no tensor can go there, or `device_map` has none for a tensor
             (also a RuntimeError).
-        MissingDependencyError: If the library that tensors were saved from is not installed.
+        MissingDependencyError: If the library that tensors were saved from, or that `open` needs, is not installed.
         SourceChangedError: If a remote checkpoint was replaced again and again while it was read.
         TypeError: If `only` is neither text, nor callable, nor an iterable of these.
         UnsupportedError: If the target cannot be opened, an argument is invalid or does not apply to its kind, or a

@@ -148,6 +148,7 @@ def convert(
             `drop_unknown` is false. Nothing was run.
         IntegrityError: If a source is incomplete or does not match its checksums, or written bytes differ from the
             source.
+        EncryptedError: If a source is encrypted, and the key is missing or another one.
         TrustError: If it is not proven that this is what was signed, or the policy does not allow the format.
         SourceChangedError: If a source changed during the conversion.
         FormatError: If a file is malformed.

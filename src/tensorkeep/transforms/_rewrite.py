@@ -58,6 +58,7 @@ def rewrite(
 
     Raises:
         DestinationExistsError: If there is a checkpoint at the destination, and `overwrite` is false.
+        EncryptedError: If the source is encrypted, and the key is missing or another one.
         FormatError: If `config.json` is not a JSON object.
         TensorkeepError: If `change` or `reshard` raises it.
     """

@@ -118,6 +118,7 @@ def diff(
     Raises:
         SourceMissingError: If there is nothing at a path, or a shard is missing.
         IntegrityError: If a checkpoint at a path is incomplete or damaged.
+        EncryptedError: If a checkpoint is encrypted, and the key is missing or another one.
         TrustError: If it is not proven that this is what was signed, or the policy does not allow the format.
         FormatError: If an index or a header cannot be parsed, or the description of a state is malformed.
         UnsafeError: If a pickle names something that could only do harm.

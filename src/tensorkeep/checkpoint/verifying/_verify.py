@@ -91,8 +91,9 @@ def verify(
         SelectionError: If `sample` is not in (0, 1], or `quick` comes with `names` or `sample`.
         UnsupportedError: If a directory holds several checkpoints, digests are of a later version, or `names`,
             `sample` or `quick` is given with `trust`.
+        EncryptedError: If it is encrypted with another key than `key`.
         TrustError: If the policy or key is in the directory of the checkpoint.
-        MissingDependencyError: If `cryptography` is not installed, with `trust`.
+        MissingDependencyError: If `cryptography` is not installed, with `trust` or `key`.
         TransportError: If the index or a single file cannot be read, or the executor lost a worker.
 
     Examples:
