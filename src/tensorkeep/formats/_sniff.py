@@ -32,7 +32,7 @@ _OTHER_PROGRAM = "tensorkeep does not read this format: save the arrays in anoth
 
 _COMPILED = "Open the model that it was made from"
 
-_NO_WEIGHTS = "Open the weights file beside it"
+_NO_WEIGHTS = "Open the file that has the weights"
 
 _NETCDF = Sniffed("a NetCDF file of the classic format", "Make HDF5 of it: nccopy -k nc4")
 
@@ -61,7 +61,7 @@ _SIGNATURES: tuple[tuple[bytes, Sniffed], ...] = (
     (b"7z\xbc\xaf\x27\x1c", Sniffed("a 7-Zip archive", "Unpack it first")),
     (b"\x89HDF\r\n\x1a\n", Sniffed("an HDF5 file, as Keras writes", _CONVERT)),
     (b"\x93NUMPY", Sniffed("a NumPy .npy file", _CONVERT)),
-    (b"{", Sniffed("a JSON text, such as an index or a configuration", "Open the weights file beside it")),
+    (b"{", Sniffed("a JSON text, such as an index or a configuration", _NO_WEIGHTS)),
     (b"MATLAB 5.0 MAT-file", Sniffed("a MATLAB file of version 5", "Save it with -v7.3, which is HDF5, or as .npz")),
     (b"CDF\x01", _NETCDF),
     (b"CDF\x02", _NETCDF),
@@ -161,6 +161,6 @@ _PATTERNS: tuple[tuple[Callable[[bytes], bool], Sniffed], ...] = (
         _is_frozen_graph,
         Sniffed("a frozen graph of TensorFlow, whose weights are in its nodes", "Save a SavedModel or a checkpoint"),
     ),
-    (_is_text, Sniffed("a text", _NO_WEIGHTS)),
+    (_is_text, Sniffed("a text file", _NO_WEIGHTS)),
 )
 """Forms that a prefix alone does not identify."""
