@@ -63,6 +63,8 @@ def _fill(file: Any) -> None:
     file.create_dataset("group/chunked", data=np.arange(60.0).reshape(6, 10), maxshape=(None, None), **chunked)
     file.create_dataset("group/growing", data=np.arange(40), chunks=(3,), maxshape=(None,))
     file.create_dataset("fast", data=np.arange(50) % 7, chunks=(20,), compression="lzf")
+    file.create_dataset("scaled", data=np.arange(50), chunks=(20,), scaleoffset=0)
+    file.create_dataset("rounded", data=np.arange(50) / 8, chunks=(20,), scaleoffset=2)
     file.create_dataset("filled", (5,), "f4", fillvalue=2.0)
     file["records"] = np.zeros(2, [("x", "f4"), ("y", "f8")])
     file["complex"] = np.ones(2, complex)

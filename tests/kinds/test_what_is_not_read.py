@@ -95,10 +95,10 @@ def test_diff_names_what_it_does_not_compare(path: Path, tmp_path: Path) -> None
 
 def test_a_filter_that_is_not_known(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
-        file.create_dataset("a", data=np.arange(1000), scaleoffset=0)
+        file.create_dataset("a", data=np.arange(1000), compression="szip")
         file["b"] = np.ones(3)
 
-    with pytest.warns(UnreadWarning, match=r"a\.h5: 1 object left out.*`a`: .*scaleoffset .*engine=\"h5py\""):
+    with pytest.warns(UnreadWarning, match=r"a\.h5: 1 object left out.*`a`: .*szip .*engine=\"h5py\""):
         assert list(tensorkeep.load(tmp_path / "a.h5")) == ["b"]
     with pytest.raises(UnsafeError, match=r"1 object not read as a tensor.*engine=\"h5py\""):
         tensorkeep.convert(tmp_path / "a.h5", tmp_path / "a.safetensors")

@@ -1,6 +1,6 @@
 """Datasets in chunks: where the chunks are, and how they come back out of their filters.
 
-- `_lzf`: one filter.
+- `_lzf`, `_scaleoffset`: one filter each.
 - `_filters`: all filters.
 - `_arrays`: the indexes that are arrays.
 - `_index`: the index of any kind.

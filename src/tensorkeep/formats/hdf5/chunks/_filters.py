@@ -10,21 +10,26 @@ from tensorkeep.buffers import Buffer
 from tensorkeep.digests import Hasher
 from tensorkeep.errors import FormatError, IntegrityError, UnsupportedError
 from tensorkeep.formats.hdf5.chunks._lzf import MAX_LZF_RATIO, decompress_lzf
+from tensorkeep.formats.hdf5.chunks._scaleoffset import HEADER_NBYTES, MAX_ADDED_NBYTES, restore_scaled
 from tensorkeep.formats.hdf5.structures import CHECKSUM_NBYTES, FLETCHER32, Fields
 from tensorkeep.limits import MAX_DEFLATE_RATIO
 
 DEFLATE: Final = 1
 SHUFFLE: Final = 2
 FLETCHER: Final = 3
+SCALEOFFSET: Final = 6
 LZF: Final = 32000
-_KNOWN: Final = frozenset((DEFLATE, SHUFFLE, FLETCHER, LZF))
+_KNOWN: Final = frozenset((DEFLATE, SHUFFLE, FLETCHER, SCALEOFFSET, LZF))
+_MOST_ADDED: Final = {FLETCHER: CHECKSUM_NBYTES, SCALEOFFSET: MAX_ADDED_NBYTES}
+"""By how many bytes a filter may make a chunk longer, for those that may."""
+
 _BUILT_IN: Final = 6
 """Up to this number, filters are part of HDF5; it loads others from plugins."""
 
 _NAMES: Final = {
     4: "szip",
     5: "nbit",
-    6: "scaleoffset",
+    SCALEOFFSET: "scaleoffset",
     305: "lzo",
     307: "bzip2",
     LZF: "lzf",
@@ -90,13 +95,15 @@ def unknown_filters(filters: tuple[Filter, ...]) -> list[Filter]:
 def unfilter(data: Buffer, filters: tuple[Filter, ...], left_out: int, nbytes: int) -> Buffer:
     """Return the bytes of a chunk, which must be `nbytes`; bit n of `left_out` says that filter n was not applied."""
     applied = [each for place, each in enumerate(filters) if not left_out >> place & 1]
-    n_after = sum(each.number == FLETCHER for each in applied) * CHECKSUM_NBYTES
+    n_after = sum(_MOST_ADDED.get(each.number, 0) for each in applied)
     for each in reversed(applied):
+        n_after -= _MOST_ADDED.get(each.number, 0)
         if each.number == FLETCHER:
             data = _checked(data)
-            n_after -= CHECKSUM_NBYTES
         elif each.number == DEFLATE:
             data = _inflated(data, nbytes + n_after)
+        elif each.number == SCALEOFFSET:
+            data = restore_scaled(data, each.values, nbytes)
         elif each.number == LZF:
             data = decompress_lzf(data, nbytes + n_after)
         else:
@@ -161,6 +168,7 @@ def _checked(data: Buffer) -> Buffer:
 def min_stored_nbytes(filters: tuple[Filter, ...], nbytes: int) -> int:
     """Return how many bytes of the file a chunk of `nbytes` takes at least."""
     numbers = [each.number for each in filters]
+    nbytes = min(nbytes, HEADER_NBYTES) if SCALEOFFSET in numbers else nbytes  # equal elements take no bits
     least = nbytes // MAX_DEFLATE_RATIO if DEFLATE in numbers else nbytes
     least = least // MAX_LZF_RATIO if LZF in numbers else least
     return least + CHECKSUM_NBYTES if numbers and numbers[-1] == FLETCHER else least
