@@ -76,8 +76,16 @@ def test_64_bits_must_be_enabled(tmp_path: Path, dtype: str) -> None:
     path = tmp_path / "x.safetensors"
     tensorkeep.save({"w": np.array([1, 2], dtype), "v": np.ones(3, np.float32)}, path)
 
-    with pytest.raises(DtypeError, match=r"jax has no dtype for [FIU]64.*jax_enable_x64"):
-        tensorkeep.load(path, framework="jax")
+    like = {"w": jax.ShapeDtypeStruct((2,), dtype), "v": jax.ShapeDtypeStruct((3,), "float32")}
+    loads = (
+        lambda: tensorkeep.load(path, framework="jax"),
+        lambda: tensorkeep.open(path, framework="jax")["w"][:1],
+        lambda: tensorkeep.jax.load(path, like=like),
+    )
+    for load in loads:
+        with pytest.raises(DtypeError, match=r"jax has no dtype for [FIU]64.*jax_enable_x64") as caught:
+            load()
+        assert (caught.value.tensor, caught.value.path) == ("w", str(path))
     with jax.enable_x64(True):
         assert tensorkeep.load(path, framework="jax")["w"].dtype == dtype
     with tensorkeep.open(path, framework="jax") as file:

@@ -57,6 +57,17 @@ class TestKeras(RunStates):
     def draw(self) -> Any:
         return self.noise().tolist()
 
+    def test_a_state_without_an_optimizer_goes_into_a_compiled_model_if_asked(self, tmp_path: Path) -> None:
+        path, model = tmp_path / "x.safetensors", new_model()
+        state = tensorkeep.keras.capture(model=new_model(), optimizer=False, rng=False)
+        tensorkeep.save(state, path)
+
+        with pytest.raises(StateDictMismatchError, match=r"has no optimizer.*pass optimizer=False"):
+            tensorkeep.keras.restore(path, model=model, rng=False)
+        tensorkeep.keras.restore(path, model=model, optimizer=False, rng=False)
+
+        assert flat(tensorkeep.keras.capture(model=model, optimizer=False, rng=False)) == flat(state)
+
     def test_the_optimizer_of_a_compiled_model_is_found(self) -> None:
         whole, resumed = new_model(), new_model()
         self.train({"model": whole}, 1)

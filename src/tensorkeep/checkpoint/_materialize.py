@@ -51,12 +51,19 @@ def materialize(value: Any, *, classes: Classes = (), progress: Progress | None 
     allowed = classes_by_name(classes)
     with PausedCollector():
         lazies = _LazyTensorsIn(value)
-        loaded = load_sharing({str(place): lazy for place, lazy in enumerate(lazies.found)}, progress)
-        tensors = {id(lazy): loaded[str(place)] for place, lazy in enumerate(lazies.found)}
+        named = _by_name(lazies.found)
+        loaded = load_sharing(named, progress)
+        tensors = {id(lazy): loaded[name] for name, lazy in named.items()}
         try:
             return _Copier(tensors, lazies.expanded, allowed).copy(value)
         except RecursionError:
             raise LimitError("the data are nested too deeply", hint="Pass a smaller part") from None
+
+
+def _by_name(lazies: list[LazyTensor]) -> dict[str, LazyTensor]:
+    """Return tensors by the names that errors say; by numbers if files have the same names."""
+    by_name = {lazy.name: lazy for lazy in lazies}
+    return by_name if len(by_name) == len(lazies) else {str(place): lazy for place, lazy in enumerate(lazies)}
 
 
 class _LazyTensorsIn:

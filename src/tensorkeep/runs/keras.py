@@ -15,7 +15,7 @@ import keras
 from keras.src.backend.common.global_state import get_global_attribute
 from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR, global_seed_generator
 
-from tensorkeep.errors import StateError
+from tensorkeep.errors import StateDictMismatchError, StateError
 from tensorkeep.runs._actions import Action
 from tensorkeep.runs._run import Stateful, capture_run, restore_run
 from tensorkeep.runs._slots import Array, Slot, as_array, prepare_slots, state_of_slots
@@ -213,7 +213,14 @@ def restore(
         TypeError: If `source` is a `CheckpointStore`.
         TransportError: If it cannot be read.
     """
-    return restore_run(_Keras(), source, _objects(model, optimizer), extra, rng=rng, strict=strict, classes=classes)
+    objects = _objects(model, optimizer)
+    try:
+        return restore_run(_Keras(), source, objects, extra, rng=rng, strict=strict, classes=classes)
+    except StateDictMismatchError as error:
+        if optimizer is None and "optimizer" in error.missing:
+            hint = "The optimizer of a compiled model is restored too: pass optimizer=False to leave it unchanged"
+            raise error.with_fields(hint=hint) from None
+        raise
 
 
 def _objects(model: Any, optimizer: Any) -> dict[str, Any]:

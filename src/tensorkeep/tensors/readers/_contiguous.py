@@ -8,6 +8,7 @@ loads see each other's writes, or are read into memory of their own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,6 +28,7 @@ from tensorkeep.buffers import Buffer
 from tensorkeep.collector import PausedCollector
 from tensorkeep.dtypes import DType
 from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import DtypeError
 from tensorkeep.limits import ARENA_NBYTES, MAPPED_FROM_NBYTES
 from tensorkeep.locks import ReadLock
 from tensorkeep.tensors.indexing import Selection, c_strides, parse_index
@@ -124,7 +126,8 @@ class TensorReader:
                 offset = self.data_start - start + entry.data_offsets[0]
                 block = take_block(np.ndarray(entry.shape, _stored(dtype), buffer, offset), selection)
             elements = selection.apply(block.astype(dtype.bits_name, copy=False))
-        return self.adapter.from_elements(elements, dtype)
+        with self._naming({name: entry}):
+            return self.adapter.from_elements(elements, dtype)
 
     def staged_block(self, name: str, entry: TensorEntry, selection: Selection) -> tuple[DeviceMemory, Block] | None:
         """Return the device that can copy a part by itself, and how to read it; None to read it in another way."""
@@ -286,8 +289,21 @@ class TensorReader:
 
     def _views(self, buffer: Buffer, entries: Mapping[str, TensorEntry], base: int) -> dict[str, Any]:
         adapter = self.adapter
-        with PausedCollector():
+        with PausedCollector(), self._naming(entries):
             return adapter.views(buffer, entries, base)
+
+    @contextmanager
+    def _naming(self, entries: Mapping[str, TensorEntry]) -> Iterator[None]:
+        """Name the file, and the first tensor of a dtype that a library lacks, in the error that says so."""
+        try:
+            yield
+        except DtypeError as error:
+            changes = {"path": error.path or self.source.name}
+            lacking = [name for name, entry in entries.items() if entry.dtype == error.found]
+            if error.tensor is None and lacking:
+                changes["tensor"] = lacking[0]
+                changes["message"] = f"{error.message}, which is the dtype of tensor `{lacking[0]}`"
+            raise error.with_fields(**changes) from None
 
     def _is_crooked(self, entry: TensorEntry) -> bool:
         """Whether a tensor is large and not aligned: a mapping of it would be copied, so it is read instead."""
