@@ -364,6 +364,27 @@ def test_the_checksum_of_another_file_is_checked_once(tmp_path: Path) -> None:
         tensorkeep.convert(tmp_path / "a.onnx", tmp_path / "out.safetensors")
 
 
+def test_many_tensors_in_another_file_however_they_are_written(tmp_path: Path) -> None:
+    """Most are found in one look; one in the model, and others whose entries differ, are between them."""
+    arrays = {f"é{number}": np.arange(3, dtype=np.float32) + number for number in range(1000)}
+    tensors = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    convert_model_to_external_data(model := model_of(*tensors), location="w.bin", size_threshold=0)
+    onnx.save(model, tmp_path / "a.onnx")
+    written = onnx.load(tmp_path / "a.onnx", load_external_data=False)
+    written.graph.initializer[100].CopyFrom(tensors[100])
+    written.graph.initializer[200].doc_string = "described"
+    written.graph.initializer[300].external_data.add(key="checksum", value="0" * 40)
+    (tmp_path / "a.onnx").write_bytes(written.SerializeToString())
+
+    loaded = tensorkeep.load(tmp_path / "a.onnx")
+    assert loaded.keys() == arrays.keys()
+    assert all(np.array_equal(loaded[name], array) for name, array in arrays.items())
+
+    written.graph.initializer[500].name = "é499"
+    with pytest.raises(FormatError, match="two tensors are called `é499`"):
+        tensorkeep.open(written.SerializeToString())
+
+
 def test_constants_in_other_files(tmp_path: Path) -> None:
     array = np.arange(2000, dtype=np.float32)
     model = model_of(nodes=[helper.make_node("Constant", [], ["k"], value=numpy_helper.from_array(array, "k"))])

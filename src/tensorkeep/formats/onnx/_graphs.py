@@ -106,8 +106,10 @@ class Graphs:
                 if field.number == _INITIALIZER:
                     name, placed = read_tensor(self._reader, field.span)
                     self._add(place.path + name, placed)
-                    run, at = read_plain_run(self._reader, at, stop)
+                    run, external, at = read_plain_run(self._reader, at, stop)
                     self._add_run(place.path, run)
+                    for name, tensor in external.items():
+                        self._add(place.path + name, tensor)
                 elif field.number == _NODE:
                     self.walk_node(place, field.span)
                 elif field.number == _SPARSE_INITIALIZER:

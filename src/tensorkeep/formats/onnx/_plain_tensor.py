@@ -75,7 +75,7 @@ def read_plain(reader: MessageReader, span: ByteRange) -> tuple[str, TensorPlace
 def _in_file(data: bytes, start: int, stop: int, plain: _Plain) -> ExternalTensor | None:
     """Return a tensor whose elements are in another file: path, offset and length, in this order."""
     file = _file(data, start)
-    if file is None or file[1][0] != _FILE_NBYTES + file[2][0]:
+    if file is None or stop > len(data) or file[1][0] != _FILE_NBYTES + file[2][0]:
         return None
     path_stop = file.end() + file[2][0]
     place = _place_in_file(data, path_stop, stop)
@@ -90,15 +90,20 @@ def _in_file(data: bytes, start: int, stop: int, plain: _Plain) -> ExternalTenso
     return ExternalTensor(path, int(place[3]), plain.nbytes, None, plain.data_type, plain.shape)
 
 
-def read_plain_run(reader: MessageReader, at: int, stop: int) -> tuple[dict[str, TensorPlace], int]:
-    """Return tensors of a graph that follow each other from a byte on, as far as was read ahead, and where they end.
+def read_plain_run(
+    reader: MessageReader, at: int, stop: int
+) -> tuple[dict[str, TensorPlace], dict[str, ExternalTensor], int]:
+    """Return tensors of a graph that follow each other from a byte on, and where they end.
+
+    They are in the model or in other files, and as many as was read ahead.
 
     Listing a model takes the time of this loop, so it calls nothing that it need not.
     """
     found: dict[str, TensorPlace] = {}
+    external: dict[str, ExternalTensor] = {}
     window = reader.window(at, _MAX_HEAD_NBYTES)
     if window is None:
-        return found, at
+        return found, external, at
     data, first = window
     index, last, most = first, len(data) - _MAX_HEAD_NBYTES, first + stop - at
     while index <= last:
@@ -109,21 +114,27 @@ def read_plain_run(reader: MessageReader, at: int, stop: int) -> tuple[dict[str,
         plain = _described(head)
         name_start, next_index = match.end(), match.end(1) + _number(nbytes)
         name_stop = name_start + _number(length)
-        if plain is None or not data.startswith(plain.raw, name_stop) or next_index > most:
-            break
-        elements_start = name_stop + len(plain.raw)
-        if elements_start + plain.nbytes != next_index:
+        if plain is None or next_index > most:
             break
         try:
             name = data[name_start:name_stop].decode()
+            if name in found or name in external:
+                break
+            if data.startswith(plain.raw, name_stop):
+                elements_start = name_stop + len(plain.raw)
+                if elements_start + plain.nbytes != next_index:
+                    break
+                found[name] = TensorPlace(plain.data_type.dtype, plain.shape, at + elements_start - first)
+            else:
+                tensor = _in_file(data, name_stop, next_index, plain)
+                if tensor is None:
+                    break
+                external[name] = tensor
         except UnicodeDecodeError:
             break
-        if name in found:
-            break
-        found[name] = TensorPlace(plain.data_type.dtype, plain.shape, at + elements_start - first)
         index = next_index
-    reader.count(len(found))
-    return found, at + index - first
+    reader.count(len(found) + len(external))
+    return found, external, at + index - first
 
 
 class _Plain(msgspec.Struct, frozen=True):
