@@ -278,6 +278,28 @@ def test_all_of_one_authority_count_as_one_signer(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(both)) == both
 
 
+def test_a_key_that_two_authorities_certify_counts_once(tmp_path: Path) -> None:
+    directory = save_checkpoint(tmp_path / "ckpt")
+    roots = [ROOT, Holder("other root", authority=True)]
+    alice = Holder("alice", ROOT)
+    again, bob = Holder("alice", roots[1], key=alice.key), Holder("bob", roots[1])
+    pems = [root.certificate.public_bytes(Encoding.PEM) for root in roots]
+    both = Policy((Rule(authorities=tuple(map(Authority, pems)), signatures=2),))
+
+    def signs(holder: Holder, name: str) -> None:
+        certificate = holder.chain_pem(tmp_path / "chain.pem")
+        signed = sign(directory, holder.private, certificate=certificate, output=tmp_path / name)
+        Path(signed.path).rename(directory / name)
+
+    signs(alice, "1.sig")
+    signs(again, "2.sig")
+    assert len(list(directory.glob("*.sig"))) == 2
+    with pytest.raises(TrustError, match=r"too few trusted signatures.*counts already"):
+        tensorkeep.open(directory, trust=both)
+    signs(bob, "3.sig")
+    assert tensorkeep.verify(directory, trust=both).signers == ("alice", "bob")
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("name", FORGERIES)
 def test_forgeries_prove_nothing(tmp_path: Path, saved: Path, name: str) -> None:

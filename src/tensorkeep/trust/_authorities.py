@@ -76,10 +76,11 @@ class Authority(msgspec.Struct, frozen=True):
         return f"{self.subject or 'anybody'} certified by {listed(names, 2, ' or ')}"
 
 
-def certified_signer(bundle: Bundle, authorities: Sequence[Authority], name: str) -> tuple[Authority, str]:
-    """Return which authority certified who made a signature, and their name; TrustError if none did."""
+def certified_signer(bundle: Bundle, authorities: Sequence[Authority], name: str) -> tuple[Authority, str, str]:
+    """Return which authority certified who made a signature, their name and the id of the key; else TrustError."""
     leaf, *others = (parse_certificate(der, name) for der in bundle.certificates)
-    if not is_signed_by(bundle, certified_key(leaf, name)):
+    key = certified_key(leaf, name)
+    if not is_signed_by(bundle, key):
         raise TrustError(f"the signature in `{name}` is not by the key of its certificate")
     faults = []
     names = _names_of(leaf)
@@ -89,7 +90,7 @@ def certified_signer(bundle: Bundle, authorities: Sequence[Authority], name: str
         is_anybody = pattern is None or name_found is not None
         fault = _fault(authority, leaf, others) if is_anybody else f"it is for {listed(names, 3) or 'nobody'}"
         if fault is None:
-            return authority, name_found or "an owner without a name"
+            return authority, name_found or "an owner without a name", key.id
         faults.append(fault)
     raise TrustError(
         f"the certificate in `{name}` is not by an authority that the policy trusts", found=listed(faults, 3, "; ")

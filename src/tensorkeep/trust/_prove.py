@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import msgspec
 
@@ -29,6 +30,14 @@ from tensorkeep.trust._authorities import certified_signer
 from tensorkeep.trust._keyless import signer_of
 from tensorkeep.trust._policy import Rule
 from tensorkeep.trust._proof import Proof
+
+
+class _Signer(NamedTuple):
+    """Who made a signature: as what they count, as what they are shown, and the key or identity that made it."""
+
+    counted: str
+    shown: str
+    key: str
 
 
 class _Signed(msgspec.Struct, frozen=True):
@@ -78,22 +87,29 @@ def prove(rule: Rule, path: str) -> Proof | None:
 
 
 def _that_count(rule: Rule, root: str, only: str | None, faults: list[str]) -> Iterator[_Signed]:
-    """Yield the signatures by signers that the rule trusts; record why the others do not count."""
+    """Yield the signatures by signers that the rule trusts; record why the others do not count.
+
+    A key counts as one signer, even if several authorities certify it.
+    """
+    counted: dict[str, str] = {}
     for name in _names(root, only):
         try:
             bundle = parse_bundle(read_signature(join(root, name)), name)
-            signer, shown = _signer(rule, bundle, name)
+            signer = _signer(rule, bundle, name)
             statement = parse_statement(bundle.payload, name)
         except SourceMissingError:
             continue
         except TensorkeepError as error:
             faults.append(str(error))
             continue
+        if counted.setdefault(signer.key, signer.counted) != signer.counted:
+            faults.append(f"the key of `{name}` counts already")
+            continue
         is_of_one_file = ONLY_FILE in statement.files
         if is_of_one_file:
             file = signed_file_of(name)
             statement = msgspec.structs.replace(statement, files={file: statement.files[ONLY_FILE]})
-        yield _Signed(name, signer, shown, statement, is_of_one_file)
+        yield _Signed(name, signer.counted, signer.shown, statement, is_of_one_file)
 
 
 def _names(root: str, only: str | None) -> list[str]:
@@ -109,20 +125,20 @@ def _names(root: str, only: str | None) -> list[str]:
     return names
 
 
-def _signer(rule: Rule, bundle: Bundle, name: str) -> tuple[str, str]:
-    """Return who made a signature, once to count and once to show; TrustError unless the rule trusts them."""
+def _signer(rule: Rule, bundle: Bundle, name: str) -> _Signer:
+    """Return who made a signature; TrustError unless the rule trusts them."""
     if bundle.is_by_identity:
         identity = signer_of(bundle, rule.identities, name)
-        return identity, identity
+        return _Signer(identity, identity, identity)
     keys = [key for key in rule.keys if bundle.hint in {key.id, None}]
     if not keys and not bundle.certificates:
         raise TrustError(f"`{name}` is signed with another key", found=f"key {(bundle.hint or 'unknown')[:16]}…")
     for key in keys:
         if is_signed_by(bundle, key):
-            return key.id, key.id
+            return _Signer(key.id, key.id, key.id)
     if bundle.certificates and rule.authorities:
-        authority, owner = certified_signer(bundle, rule.authorities, name)
-        return f"{rule.authorities.index(authority)} of the authorities", owner
+        authority, owner, key_id = certified_signer(bundle, rule.authorities, name)
+        return _Signer(f"{rule.authorities.index(authority)} of the authorities", owner, key_id)
     named = "the key that it names" if bundle.hint else "a key that the policy trusts"
     raise TrustError(f"the signature in `{name}` is not by {named}")
 
