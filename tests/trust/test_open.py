@@ -19,6 +19,7 @@ from tensorkeep.errors import IntegrityError, TrustError, UnsupportedError
 from tensorkeep.quantized import dequantize
 from tensorkeep.server import Server
 from tensorkeep.signing import PrivateKey, sign
+from tensorkeep.tensors import LazyTensors
 from tensorkeep.trust import Policy, Rule
 from tests.support.formats.paddle_files import written_by_paddle
 from tests.support.signing.checkpoints import SHARD, TAMPERINGS, save_checkpoint
@@ -346,6 +347,23 @@ def test_numbers_are_not_computed_by_settings_that_nobody_signed(quantized: Path
     set_format(quantized, "gptq")
     (quantized / "hf_quant_config.json").write_text("{}")
     assert number() == before
+
+
+VIEWS: dict[str, Callable[[Any], LazyTensors]] = {
+    "numbers": lambda opened: dequantize(opened, "f32"),
+    "computed": lambda opened: tensorkeep.combine(lambda a, b: a + b, opened, opened),
+    "a view of a view": lambda opened: dequantize(opened, "f32").select("*").rename(lambda name: "a." + name),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_files_beside_a_view_are_proven_too(quantized: Path, name: str) -> None:
+    with tensorkeep.open(quantized, trust=POLICY) as opened:
+        view = VIEWS[name](opened)
+        assert b"gptq" in view.companion("config.json", max_nbytes=10_000)
+        set_format(quantized, "gptq_v2")
+        with pytest.raises(TrustError, match=r"`config\.json` is not the file that was signed"):
+            view.companion("config.json", max_nbytes=10_000)
 
 
 def test_a_policy_in_the_environment_is_not_about_what_is_just_written(

@@ -20,7 +20,7 @@ def cast_to_model(
     """Return a view of a checkpoint in the dtypes that the model is to have."""
     own = model.state_dict(keep_vars=True)
     cast = {name: _cast(lazy, _wanted(name, own.get(name), dtype, in_fp32)) for name, lazy in tensors.items()}
-    return TensorView(cast, path=tensors.path, metadata=tensors.metadata)
+    return TensorView(cast, path=tensors.path, metadata=tensors.metadata, beside=tensors)
 
 
 def _wanted(name: str, tensor: Any, dtype: torch.dtype | None, in_fp32: Sequence[str]) -> torch.dtype | None:

@@ -65,7 +65,7 @@ def add_lora(
     changed = {name: _changed(name, change, base, adapter, parsed, turns) for name, change in changes.items()}
     metadata = base.metadata if base.has_metadata else None
     state = base.state if changed.keys() <= base.keys() else None
-    return TensorView({**base, **changed}, path=base.path, metadata=metadata, state=state)
+    return TensorView({**base, **changed}, path=base.path, metadata=metadata, state=state, beside=base)
 
 
 def _text_of(settings: str | os.PathLike[str] | Mapping[str, Any] | None, adapter: LazyTensors) -> tuple[str, bytes]:

@@ -34,7 +34,7 @@ def with_numbers(tensors: LazyTensors, dtype: Any, config: Mapping[str, Any] | N
     if not views:
         return tensors
     metadata = tensors.metadata if tensors.has_metadata else None
-    return TensorView(_in_order(tensors, found, views), path=tensors.path, metadata=metadata)
+    return TensorView(_in_order(tensors, found, views), path=tensors.path, metadata=metadata, beside=tensors)
 
 
 def part_names(lazy: LazyTensor) -> tuple[str, ...]:

@@ -88,8 +88,14 @@ def combine_each(
     }
     same = all((lazy.dtype, lazy.shape) == (first[name].dtype, first[name].shape) for name, lazy in computed.items())
     metadata = first.metadata if first.has_metadata else None
-    path = " and ".join(dict.fromkeys(each.path for each in tensors))
-    return TensorView(computed, path=path, metadata=metadata, state=first.state if same else None)
+    paths = dict.fromkeys(each.path for each in tensors)
+    return TensorView(
+        computed,
+        path=" and ".join(paths),
+        metadata=metadata,
+        state=first.state if same else None,
+        beside=first if len(paths) == 1 else None,
+    )
 
 
 def require_open(*given: object) -> None:

@@ -92,7 +92,8 @@ def relabel(tensors: LazyTensors, to: Nvfp4Layout) -> TensorView:
         metadata |= emit_record(_with_blocks(record, found))
     view = _in_order(tensors, changed)
     _refuse_other_scales(tensors, view, found, new)
-    return TensorView(view, path=tensors.path, metadata={**metadata, **emit_originals(originals)})
+    texts = {**metadata, **emit_originals(originals)}
+    return TensorView(view, path=tensors.path, metadata=texts, beside=tensors)
 
 
 def _found(tensors: LazyTensors, new: PartNames, record: GgufRecord) -> tuple[PartNames, list[Nvfp4Tensor]]:
