@@ -146,3 +146,20 @@ def test_a_defect_is_no_finding(capsys: pytest.CaptureFixture[str], monkeypatch:
     assert "a defect in tensorkeep" in json.loads(captured.out)["error"]["text"]
     assert "in broken" in captured.err
     assert "\x1b" not in captured.err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["inspect", "whole.safetensors", "--ranks", "0"], "the value must be greater than or equal to 1 (see "),
+        (["inspect", "whole.safetensors", "--ranks", "x"], "the value must be a valid integer (see "),
+        (["merge", "slerp", "a", "b", "--t", "x", "-o", "out"], "the value must be a valid number (see "),
+        (
+            ["reshard", "a", "b", "--stochastic", "1"],
+            "a seed (--stochastic) is only for a cast",
+        ),
+    ],
+)
+def test_a_number_that_does_not_fit(words: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert expected in capsys.readouterr().err

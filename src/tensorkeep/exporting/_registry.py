@@ -43,5 +43,5 @@ def format_for(target: str, to: str | None) -> ExportFormat:
 
 def _hint(name: str) -> str | None:
     if name.endswith(".safetensors"):
-        return "`tensorkeep convert` (tensorkeep.convert) makes safetensors files"
+        return "`tensorkeep convert` (tensorkeep.convert) writes safetensors files"
     return None

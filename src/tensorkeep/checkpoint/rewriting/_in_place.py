@@ -113,7 +113,7 @@ def _refuse_other_kinds(path: str) -> None:
         raise UnsupportedError(
             f"this is {kind.name}, and only safetensors files are edited",
             path=path,
-            hint="`tensorkeep convert` (tensorkeep.convert) makes safetensors of it",
+            hint="`tensorkeep convert` (tensorkeep.convert) converts it to safetensors",
         )
 
 

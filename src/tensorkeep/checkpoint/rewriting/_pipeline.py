@@ -50,7 +50,7 @@ class RewriteOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.seed is not None and self.cast is None:
-            raise UnsupportedError("a seed rounds what is cast, and nothing is", expected="cast= (--cast)")
+            raise UnsupportedError("a seed (--stochastic) is only for a cast", expected="cast= (--cast) too")
 
     @property
     def takes_all(self) -> bool:

@@ -21,6 +21,10 @@ _NEGATIVE: Final = re.compile(r"-[0-9]")
 """What an error shows of an index such as `-12:` that was taken for an option."""
 
 
+_PYDANTIC: Final = re.compile(r"Input should be ([^,]*)(?:, unable to parse .*)?")
+"""What newer versions of typer say of a number that is none, or that is out of range."""
+
+
 class Failure(msgspec.Struct, frozen=True):
     """An error that ended a command.
 
@@ -68,6 +72,7 @@ def _usage_text(error: Any) -> str:
     if not message.endswith("..."):  # of a usage
         message = message.removesuffix(".")
     message = message.replace(": Value error, ", ": ", 1)  # pydantic's prefix, which newer versions of typer keep
+    message = _PYDANTIC.sub(r"the value must be \1", message)
     if _NEGATIVE.fullmatch(getattr(error, "option_name", "")):
         message += ". Put an index that starts with a minus in brackets, such as '[-1]'"
     return f"{message} (see {error.ctx.command_path} --help)" if error.ctx else message
