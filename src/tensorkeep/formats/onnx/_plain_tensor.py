@@ -95,7 +95,7 @@ def read_plain_run(
 ) -> tuple[dict[str, TensorPlace], dict[str, ExternalTensor], int]:
     """Return tensors of a graph that follow each other from a byte on, and where they end.
 
-    They are in the model or in other files, and as many as was read ahead.
+    Their elements are in the model or in other files. The last is the last one whose bytes were read ahead.
 
     Listing a model takes the time of this loop, so it calls nothing that it need not.
     """
