@@ -41,10 +41,8 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("tensorkeep")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    folder = shared_folder()
-    folder.__enter__()
-    config.add_cleanup(lambda: folder.__exit__(None, None, None))
+def pytest_configure() -> None:
+    shared_folder()  # before other processes start
 
 
 def pytest_collection_finish() -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from filelock import FileLock
@@ -15,22 +15,17 @@ _FOLDER = "TENSORKEEP_TESTS_FOLDER"
 """The environment variable with the folder of these files."""
 
 
-@contextmanager
-def shared_folder() -> Iterator[None]:
-    """Make a folder that processes started from here share, unless this one was started so itself."""
-    if _FOLDER in os.environ:
-        yield
-        return
-    os.environ[_FOLDER] = tempfile.mkdtemp(prefix="tensorkeep-tests-")
-    try:
-        yield
-    finally:
-        shutil.rmtree(os.environ.pop(_FOLDER), ignore_errors=True)
+def shared_folder() -> Path:
+    """Return a folder that processes started from here share; the first one makes it, and removes it at its end."""
+    if _FOLDER not in os.environ:
+        os.environ[_FOLDER] = tempfile.mkdtemp(prefix="tensorkeep-tests-")
+        atexit.register(shutil.rmtree, os.environ[_FOLDER], ignore_errors=True)
+    return Path(os.environ[_FOLDER])
 
 
 def written_once(name: str, write: Callable[[Path], object]) -> Path:
     """Return a directory that `write` has filled, in this process or in another."""
-    directory = Path(os.environ[_FOLDER], name)
+    directory = shared_folder() / name
     complete = directory.with_suffix(".complete")
     with FileLock(directory.with_suffix(".lock")):
         if not complete.exists():

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tensorkeep
-from tensorkeep.errors import FormatError, LimitError, TrustError
+from tensorkeep.errors import FormatError, LimitError, TrustError, UnsupportedError
 from tensorkeep.limits import MAX_SIGNATURE_NBYTES
 from tensorkeep.server import Server
 from tensorkeep.signing import PrivateKey, parse_bundle, sign
@@ -79,7 +79,6 @@ def test_all_names_of_a_place_are_under_its_rule(strict: Policy, url: str) -> No
         "https://models.example.com/prod%00/ckpt",
         "https://user@models.example.com/prod/ckpt",
         "https://user:password@models.example.com/prod/ckpt",
-        "s3://a:b/x@models/prod",
         "file:///prod/ckpt",
         "local:///prod/ckpt",
         "zip://ckpt::https://models.example.com/prod/ckpt.zip",
@@ -89,6 +88,11 @@ def test_what_could_lead_elsewhere_is_under_no_rule(strict: Policy, url: str) ->
     for path in (url, RemotePath.of(url)):
         with pytest.raises(TrustError, match="a policy cannot tell"):
             strict.rule_for(path)
+
+
+def test_a_bucket_that_is_not_named_is_under_no_rule(strict: Policy) -> None:
+    with pytest.raises(UnsupportedError, match="not a complete URL"):
+        strict.rule_for("s3://a:b/x@models/prod")
 
 
 def test_other_places_are_under_other_rules(strict: Policy) -> None:

@@ -44,6 +44,7 @@ def store_and_path(
         base, path = base_and_path(url)
         key = (base, _frozen(options), timeout_s, writes, _environment())
         return _kept(key, lambda: _bucket(base, options, timeout_s, writes=writes)), path
+    _refuse_url_inside(url)
     files = _file_system(url, options)
     if scheme == _HUB:
         return _kept((_HUB, id(files), timeout_s), lambda: HubStore(files, timeout_s)), _path_for_fsspec(url)
@@ -63,6 +64,16 @@ def _refuse_marks(url: str) -> None:
             f"`{found}` has no meaning in URLs of this scheme",
             path=shown_url(url),
             hint=f"Write %{ord(found):02X} if it is part of the key; pass signatures as options of tensorkeep.remote",
+        )
+
+
+def _refuse_url_inside(url: str) -> None:
+    """Refuse one URL inside another, as fsspec knows them."""
+    if "::" in url:
+        raise UnsupportedError(
+            "URLs inside others are not supported",
+            path=shown_url(url),
+            hint="Copy the file out of the archive, and open it there",
         )
 
 

@@ -204,6 +204,10 @@ class TestFileSystems:
         with pytest.raises(UnsupportedError, match="no installed library reads carrier-pigeon"):
             tensorkeep.open("carrier-pigeon://models/model.safetensors")
 
+    def test_a_url_inside_another(self) -> None:
+        with pytest.raises(UnsupportedError, match="URLs inside others are not supported"):
+            tensorkeep.open("zip://model.safetensors::https://example.org/model.zip")
+
     @pytest.mark.parametrize("url", ["https://", "s3://", "gs:///model.safetensors", "http://host:port/x"])
     def test_a_url_without_a_server_or_bucket(self, url) -> None:
         with pytest.raises(UnsupportedError, match="not a complete URL") as caught:

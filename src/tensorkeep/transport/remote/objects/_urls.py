@@ -18,13 +18,15 @@ def is_url(target: object) -> bool:
 
 
 def is_well_formed(url: str) -> bool:
-    """Whether the port of a URL, if any, is a number, and the server or bucket is named where there is one."""
+    """Whether a URL of a server or bucket names it, and the port, if any, is a number."""
+    if scheme_of(url) not in WEB | BUCKETS:  # they have rules of their own
+        return True
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018 - it is parsed here
     except ValueError:
         return False
-    return bool(parts.hostname) or not has_escapes(url)
+    return bool(parts.hostname)
 
 
 def scheme_of(url: str) -> str:
