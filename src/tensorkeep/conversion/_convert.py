@@ -163,6 +163,7 @@ def convert(
         UnsupportedError: If there are no tensors, a tensor has no data, or an argument is invalid.
         BusyError: If another process is saving to the destination.
         TransportError: If a source cannot be read, or the destination cannot be written.
+        MissingDependencyError: If `cryptography` is not installed, with `encrypt` or `key`.
 
     Examples:
         >>> torch.save({"weight": torch.ones(3)}, "model.pt")

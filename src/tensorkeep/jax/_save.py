@@ -83,6 +83,7 @@ def save(
         BusyError: If another process is saving to that directory.
         TransportError: If it cannot be written, or another process that takes part gives no sign of life; what was
             there before is then as it was.
+        MissingDependencyError: If `cryptography` is not installed, with `encrypt`.
     """
     if _spans_processes(tree):
         with meet(timeout_s) as meeting:
@@ -167,6 +168,7 @@ def save_async(
         LimitError: If the tree is nested too deeply.
         BaseException: The error of an earlier save to that directory. This save has then not begun, unless processes
             save together.
+        MissingDependencyError: If `cryptography` is not installed, with `encrypt`.
     """
     if _spans_processes(tree):
         with meet(timeout_s) as meeting:

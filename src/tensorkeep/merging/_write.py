@@ -35,6 +35,7 @@ def save_merged(
         DestinationExistsError: If there is a checkpoint, and `overwrite` is false.
         RefusedError: If models differ where they must be equal.
         TensorkeepError: If `save_checkpoint` would raise it, or a model cannot be read.
+        MissingDependencyError: If `cryptography` is not installed, with `encrypt`.
     """
 
     def refuse(new: Collection[str] = ()) -> None:

@@ -67,6 +67,7 @@ def apply(
         SourceChangedError: If the checkpoint was saved again meanwhile.
         BusyError: If another process is saving there.
         TransportError: If something cannot be read or written, such as on a full disk.
+        MissingDependencyError: If `cryptography` is not installed, with `encrypt` or `key`.
     """
     saving = _Saving(output, overwrite, durable, progress, key, encrypt)
     _rewrite(target, patches, saving, lambda steps: steps)
@@ -97,6 +98,7 @@ def undo(
     Raises:
         RefusedError: If a patch removed or replaced a tensor, and was not made with `reversible=True`.
         TensorkeepError: If `apply` would raise it.
+        MissingDependencyError: If `cryptography` is not installed, with `encrypt` or `key`.
     """
     saving = _Saving(output, overwrite, durable, progress, key, encrypt)
     _rewrite(target, patches, saving, lambda steps: [step.reversed for step in reversed(steps)])

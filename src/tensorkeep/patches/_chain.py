@@ -60,6 +60,7 @@ def chain(
         FormatError: If a patch is malformed, or contradicts itself.
         UnsupportedError: If there are no patches, or one has differences of an unknown dtype.
         TransportError: If something cannot be read or written.
+        MissingDependencyError: If `cryptography` is not installed, with `encrypt` or `key`.
     """
     refuse_target(path, overwrite=overwrite)
     with ExitStack() as stack:

@@ -61,6 +61,7 @@ def make(
         IntegrityError: If a tensor that is compared is damaged, by its digest.
         DtypeError: If safetensors has no such dtype (C32, C128).
         TensorkeepError: If `tensorkeep.open` or `tensorkeep.save` would raise it.
+        MissingDependencyError: If `cryptography` is not installed, with `encrypt` or `key`.
     """
     refuse_target(path, overwrite=overwrite)
     with ExitStack() as stack:

@@ -61,6 +61,7 @@ def rewrite(
         EncryptedError: If the source is encrypted, and the key is missing or another one.
         FormatError: If `config.json` is not a JSON object.
         TensorkeepError: If `change` or `reshard` raises it.
+        MissingDependencyError: If `cryptography` is not installed, with `encrypt` or `key`.
     """
     is_alone = config is None or is_remote(os.fspath(directory))
     old = {} if is_alone else read_config(os.fspath(source), CONFIG_NAME)

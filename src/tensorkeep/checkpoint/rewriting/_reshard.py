@@ -129,6 +129,7 @@ def reshard(
         SourceChangedError: If the source was saved again meanwhile.
         TransportError: If the source cannot be read, the directory's parent is missing, the directory is not
             writable, or the disk is full.
+        MissingDependencyError: If `cryptography` is not installed, with `encrypt` or `key`.
 
     Examples:
         >>> tensorkeep.reshard("my-model", "halves", max_shard_size="100KB", cast="bf16")

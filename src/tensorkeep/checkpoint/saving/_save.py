@@ -98,6 +98,7 @@ def save_checkpoint(
         SourceChangedError: If another save to the same place in a store was committed meanwhile.
         TransportError: If the directory's parent is missing, the directory is not writable, the disk is full, or a
             system call fails otherwise. The directory then holds what it held before.
+        MissingDependencyError: If `cryptography` is not installed, with `encrypt`.
 
     Examples:
         >>> tensors = {"a": numpy.ones(1000), "b": numpy.ones(1000)}

@@ -184,6 +184,7 @@ def writing(
         HeaderError: If a name is not text that has a UTF-8 form, is too long, or is reserved by the format.
         LimitError: If a file would be larger than any file system allows.
         ValueError: If an extent is negative.
+        MissingDependencyError: If `cryptography` is not installed, with `encrypt`.
     """
     refuse_file_name(check_target(directory))
     target = os.fspath(directory)

@@ -96,6 +96,7 @@ def save(
         LimitError: If names, or data beside the tensors, are too long for a header, or data is nested too deep.
         IntegrityError: If a tensor changes its size while it is saved.
         TransportError: If the file cannot be written; the target is then as it was.
+        MissingDependencyError: If `cryptography` is not installed, with `encrypt`.
 
     Examples:
         >>> state = {"model": {"weight": numpy.eye(2)}, "step": 500}
