@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import ROOT
+from tests.support.source import tree_of
 
 ON_OTHER_BACKENDS = (
     "of_keras.py::TestKeras::test_a_resumed_run_is_the_uninterrupted_one",
@@ -47,3 +49,17 @@ def test_the_library_keeps_to_what_it_should(library: str, tmp_path: Path) -> No
     assert done.returncode == 0, (done.stdout + done.stderr)[-8000:]
     assert " passed" in done.stdout
     assert "skipped" not in done.stdout
+
+
+def test_no_other_test_brings_them_together() -> None:
+    apart = {"keras", "paddle", "tensorflow"}
+    found = [path for path in (ROOT / "tests").rglob("test_*.py") if imported_at_first(path) & apart]
+    assert found == [], "use the library in a program of its own: it would be in the process of all tests"
+
+
+def imported_at_first(path: Path) -> set[str]:
+    """Return the packages that a module imports when it is imported."""
+    at_first = [node for node in tree_of(path).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = [alias.name for node in at_first if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in at_first if isinstance(node, ast.ImportFrom)]
+    return {name.partition(".")[0] for name in names}

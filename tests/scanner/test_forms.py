@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 import zipfile
 from pathlib import Path
 
-import keras
 import numpy as np
 import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet
 
 from tensorkeep import scan
+from tests.support.formats.keras_files import written_by_keras
 
 
 def test_a_file_is_called_what_it_is(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", allow_pickle=False, a=np.ones(2))
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    model.save(tmp_path / "a.keras")
+    np.savez(tmp_path / "empty.npz")
+    shutil.copy(written_by_keras() / "trained.keras", tmp_path / "a.keras")
     pyarrow.parquet.write_table(pa.table({"a": [1, 2]}), tmp_path / "a.parquet")
     pyarrow.feather.write_feather(pa.table({"a": [1, 2]}), tmp_path / "old.feather", version=1)
     pyarrow.feather.write_feather(pa.table({"a": [1, 2]}), tmp_path / "new.feather")
@@ -26,6 +27,7 @@ def test_a_file_is_called_what_it_is(tmp_path: Path) -> None:
 
     assert {Path(file.path).name: (file.form, file.verdict) for file in scan(tmp_path).files} == {
         "a.npz": ("NumPy archive", "clean"),
+        "empty.npz": ("NumPy archive", "clean"),
         "a.keras": ("Keras archive", "clean"),
         "a.zip": ("zip archive", "clean"),
         "new.feather": ("Arrow file", "clean"),

@@ -82,6 +82,7 @@ def find_directory(read: Callable[[int, int], bytes], nbytes: int, log: FaultLog
     tail_start = max(nbytes - TAIL_NBYTES, 0)
     tail = read(tail_start, nbytes)
     search_stop = max(len(tail) - _END.size + len(_END_SIGNATURE), 0)
+    is_empty = nbytes == _END.size  # an archive without members, which has nothing but its end record
     for _ in range(_MAX_CANDIDATES):
         end = tail.rfind(_END_SIGNATURE, 0, search_stop)
         if end < 0:
@@ -91,7 +92,7 @@ def find_directory(read: Callable[[int, int], bytes], nbytes: int, log: FaultLog
         places: dict[tuple[int, int, int], Place] = {}
         for claim in claims:
             for place in _places(claim, log):
-                if log.strict or _has_entries(read, place):
+                if log.strict or is_empty or _has_entries(read, place):
                     places.setdefault((place.start, place.stop, place.shift), place)
         if len(places) > 1:
             log.add("its end records lead to several directories", expected=1, found=len(places))
