@@ -68,19 +68,8 @@ def test_an_export_says_what_it_takes_and_how_blocks_become_numbers(tmp_path: Pa
 
 @pytest.mark.parametrize("name", ["convert", "reshard", "join", "push", "export"])
 def test_tensors_are_not_taken_for_paths(tmp_path: Path, name: str) -> None:
-    takes = "paths" if name == "push" else "paths, open checkpoints and views"
-
-    with pytest.raises(TypeError, match=f"{name} takes {takes}, not dict.*tensorkeep.save"):
+    with pytest.raises(TypeError, match=f"{name} takes paths, open checkpoints and views, not dict.*tensorkeep.save"):
         getattr(tensorkeep, name)({"w": np.eye(2)}, tmp_path / "b.npz")
-
-
-def test_push_takes_no_views(tmp_path: Path) -> None:
-    tensorkeep.save({"w": np.eye(2)}, tmp_path / "a.safetensors")
-    with (
-        tensorkeep.open(tmp_path / "a.safetensors") as file,
-        pytest.raises(TypeError, match=r"push takes paths, not TensorView.*tensorkeep\.save"),
-    ):
-        tensorkeep.push(file.select("w"), tmp_path / "b")  # type: ignore[arg-type]
 
 
 def test_paths_are_not_taken_for_open_tensors(tmp_path: Path) -> None:

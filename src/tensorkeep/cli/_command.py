@@ -75,7 +75,8 @@ def _from_option(given: dict[str, Any], rest: list[str], name: str, many: str | 
     """Take the result from `-o`; then the argument in its place is a source."""
     output = given.pop(_OPTION, None)
     if output is None:
-        if many is not None and not given[many] and given[name]:  # the parser gives a lone argument to the last
+        if many is not None and not given.get(many) and given.get(name):
+            # The parser gives a lone argument to the last
             given[many], given[name] = (given[name],), None
         return rest
     last, given[name] = given[name], output

@@ -73,16 +73,20 @@ class RemotePath(str):
     @classmethod
     def of(cls, url: str) -> RemotePath:
         """Return a URL as a `RemotePath`; one that is a `RemotePath` already is returned as is."""
-        return url if isinstance(url, RemotePath) else cls._made(url, {}, None, RemoteOptions())
+        return url if isinstance(url, RemotePath) else cls._checked(url, {}, RemoteOptions())
 
     @classmethod
-    def _made(cls, url: str, options: dict[str, Any], store: Any, read_options: RemoteOptions) -> RemotePath:
-        if store is None and not is_well_formed(url):
+    def _checked(cls, url: str, options: dict[str, Any], read_options: RemoteOptions) -> RemotePath:
+        if not is_well_formed(url):
             raise UnsupportedError(
                 "not a complete URL",
                 path=shown_url(url),
                 expected="one such as https://example.org/model/ or s3://bucket/model/",
             )
+        return cls._made(url, options, None, read_options)
+
+    @classmethod
+    def _made(cls, url: str, options: dict[str, Any], store: Any, read_options: RemoteOptions) -> RemotePath:
         path = str.__new__(cls, shown_url(url))
         path._url, path._options, path._store, path._read_options = url, options, store, read_options
         path._family = _Family()
@@ -324,7 +328,7 @@ def remote(where: Any, path: str = "", **options: Any) -> RemotePath:
         return RemotePath._made(url, {**where._options, **options}, where._store, _read_options_of(known | given))
     read_options = _read_options_of(given)
     if is_url(where):
-        return RemotePath._made(join_url(where, path) if path else where, options, None, read_options)
+        return RemotePath._checked(join_url(where, path) if path else where, options, read_options)
     if isinstance(where, str) or options or read_options.cache_dir is not None:
         raise UnsupportedError(
             "neither a URL nor a store", expected="one such as s3://bucket/model", found=repr(where)[:100]
