@@ -29,7 +29,7 @@ def block_of(
 ) -> tuple[int, ...]:
     """Return how many elements along each dimension share a scale, from the shapes of both.
 
-    `declared` is what the configuration says of the last dimensions, which matters only if it divides none exactly;
+    `declared` is the shape of a block in the configuration, which matters only if it divides none exactly;
     `usual` is what such scales are for if it says nothing.
     """
     block, is_certain = _likely_block(shape, scale.shape, declared or usual)

@@ -44,6 +44,29 @@ def state() -> dict[str, Any]:
     return {**small, **typed, **large, **odd}
 
 
+def begin_to_write(values: dict[str, Any], caller: Stream) -> None:
+    """Write the state to tensors in the stream of the caller; those on the host, at once."""
+    for name, tensor in state().items():
+        if values[name].is_contiguous():  # on the host
+            values[name].copy_(tensor)
+            continue
+        caller.begin(lambda name=name, tensor=tensor: values[name].copy_(tensor))
+
+
+@pytest.fixture
+def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Give a list of the bytes of each host buffer, which grows as they are made."""
+    noted: list[int] = []
+    made = _device_memory.TorchDeviceMemory.host_buffer
+
+    def host_buffer(self: Any, nbytes: int) -> Any:
+        noted.append(nbytes)
+        return made(self, nbytes)
+
+    monkeypatch.setattr(_device_memory.TorchDeviceMemory, "host_buffer", host_buffer)
+    return noted
+
+
 def is_equal(path: Path) -> bool:
     loaded = tensorkeep.load(path, framework="torch")
     return loaded.keys() == state().keys() and all(loaded[name].equal(tensor) for name, tensor in state().items())
@@ -66,11 +89,7 @@ def test_files_are_those_of_the_cpu(
 def test_what_is_saved_was_written_in_the_stream_of_the_caller(tmp_path: Path, caller: Stream, snapshot: Any) -> None:
     values = {name: torch.zeros_like(tensor) for name, tensor in state().items()}
     with ThreadStreams.stream(caller):
-        for name, tensor in state().items():
-            if values[name].is_contiguous():  # on the host
-                values[name].copy_(tensor)
-                continue
-            caller.begin(lambda name=name, tensor=tensor: values[name].copy_(tensor))
+        begin_to_write(values, caller)
         if snapshot is None:
             tensorkeep.save_checkpoint(values, tmp_path / "saved", max_shard_size="1MB")
         else:
@@ -96,24 +115,12 @@ WAYS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_single_thread_gets_small_tensors_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caller: Stream, way: str
+    tmp_path: Path, sizes: list[int], caller: Stream, way: str
 ) -> None:
-    sizes: list[int] = []
-    made = _device_memory.TorchDeviceMemory.host_buffer
-
-    def noted(self: Any, nbytes: int) -> Any:
-        sizes.append(nbytes)
-        return made(self, nbytes)
-
-    monkeypatch.setattr(_device_memory.TorchDeviceMemory, "host_buffer", noted)
     values = {name: torch.zeros_like(tensor) for name, tensor in state().items()}
     target: Any = f"memory://{tmp_path.name}/saved" if way.startswith("bucket") else tmp_path / "saved"
     with ThreadStreams.stream(caller):
-        for name, tensor in state().items():
-            if values[name].is_contiguous():  # on the host
-                values[name].copy_(tensor)
-                continue
-            caller.begin(lambda name=name, tensor=tensor: values[name].copy_(tensor))
+        begin_to_write(values, caller)
         tensorkeep.save_checkpoint(values, target, **WAYS[way])
 
     assert max(sizes) <= 2**22
@@ -125,21 +132,13 @@ def test_a_single_thread_gets_small_tensors_together(
     assert all(loaded[name].equal(tensor) for name, tensor in state().items())
 
 
-def test_files_written_side_by_side_share_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    in_use: list[int] = []
-    made = _device_memory.TorchDeviceMemory.host_buffer
-
-    def noted(self: Any, nbytes: int) -> Any:
-        in_use.append(nbytes)
-        return made(self, nbytes)
-
-    monkeypatch.setattr(_device_memory.TorchDeviceMemory, "host_buffer", noted)
+def test_files_written_side_by_side_share_the_budget(tmp_path: Path, sizes: list[int]) -> None:
     values = {f"{n}": torch.randn(600, 500).T for n in range(4)}
     with tensorkeep.staging(host_budget=2**20, n_threads=4):
         tensorkeep.save_checkpoint(values, tmp_path / "saved", max_shard_size="1MB")
     assert len(list((tmp_path / "saved").glob("model-*"))) == 4
-    assert sum(in_use) <= 2 * 2**20
-    assert max(in_use) <= 2**20 // 2
+    assert sum(sizes) <= 2 * 2**20
+    assert max(sizes) <= 2**20 // 2
 
 
 def test_a_device_without_room_copies_small_tensors_one_by_one(

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tensorkeep.arrays._by_numpy import ArraysByNumpy
-from tensorkeep.arrays.mlx.memory import can_be_filled, compute, memory_of, viewed, zeros
+from tensorkeep.arrays.mlx.memory import compute, gives_own_bytes, memory_of, viewed, zeros
 from tensorkeep.dtypes import BY_NAME, BY_NUMPY, DType
 from tensorkeep.entries import TensorEntry
 from tensorkeep.errors import DeviceError, LimitError, UnsupportedError
@@ -67,7 +67,7 @@ class MlxArrays(ArraysByNumpy):
     ) -> dict[str, Any]:
         """Make large arrays and read into their memory."""
         large = {name: entry for name, entry in entries.items() if self._is_filled(entry)}
-        if not large or not can_be_filled():
+        if not large or not gives_own_bytes():
             return {}
         dtypes = {entry.dtype: _DTYPES[BY_NAME[entry.dtype].numpy] for entry in large.values()}
         made = zeros(large, dtypes)

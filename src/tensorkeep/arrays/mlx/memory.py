@@ -60,7 +60,7 @@ def memory_of(array: Any) -> memoryview:
 
 
 @cache
-def can_be_filled() -> bool:
+def gives_own_bytes() -> bool:
     """Say whether the bytes that MLX gives are the array's own, and not a copy of them, as from another device."""
     array = zeros({"": TensorEntry("U8", (1,), (0, 1))}, {"U8": mx.uint8})[""]
     first = np.frombuffer(array, np.uint8)

@@ -75,7 +75,7 @@ def _by_name(text: str) -> dict[str, Any] | None:
 def join_metadata(sources: Sequence[LazyTensors]) -> dict[str, str]:
     """Return the metadata of sources whose tensors are joined, which have different names.
 
-    What each says of its own tensors is kept. Of any other key that several have, the first has the text.
+    Each keeps the text about its own tensors. If several have another key, the text of the first is kept.
     """
     joined = {key: text for source in reversed(sources) for key, text in source.metadata.items()}
     for key in joined.keys() & {*_KEYS, _SPARSE}:

@@ -85,7 +85,7 @@ def _with_pickles_refused(found: Checks, rule: Rule, path: str) -> Checks:
 
 
 def _refusal(kind: Literal["signature", "refused"], error: TrustError, path: str) -> Finding:
-    """Return what a policy says of all that is at a path."""
+    """Return what a policy decides about all files at a path."""
     name = os.path.basename(path.rstrip("/" + os.sep))
     return Finding(kind, error.message, name, expected=error.expected, found=error.found)
 

@@ -22,7 +22,7 @@ _NEGATIVE: Final = re.compile(r"-[0-9]")
 
 
 _PYDANTIC: Final = re.compile(r"Input should be ([^,]*)(?:, unable to parse .*)?")
-"""What newer versions of typer say of a number that is none, or that is out of range."""
+"""Errors of newer versions of typer about text that is not a number, and numbers that are out of range."""
 
 
 class Failure(msgspec.Struct, frozen=True):
