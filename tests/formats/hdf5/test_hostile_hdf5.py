@@ -202,6 +202,48 @@ def test_a_small_file_of_zeros_without_end_takes_no_memory(tmp_path: Path) -> No
     assert with_peak(read)[1] < 64 * 2**20
 
 
+def test_equal_elements_behind_the_scale_offset_filter_are_not_stored_without_end(tmp_path: Path) -> None:
+    """A chunk of them takes 21 bytes, however large it is."""
+    nothing = bytes(21)
+
+    def fill(file: h5py.File) -> None:
+        for name, n_elements, n_chunks in (("small", 2**20, 10), ("large", 2**32 - 1, 3), ("many", 2**29, 12)):
+            shape = (n_elements * n_chunks,)
+            written = file.create_dataset(name, shape, "u1", chunks=(n_elements,), scaleoffset=0, fillvalue=7)
+            for place in range(n_chunks):
+                written.id.write_direct_chunk((place * n_elements,), nothing)
+
+    path = write(tmp_path / "equal.h5", fill)
+
+    def read() -> None:
+        with tensorkeep.open(path) as opened:
+            assert (opened["small"].load() == 7).all()
+            for name in ("large", "many"):
+                for part in (slice(-1, None), slice(None)):
+                    with pytest.raises(LimitError, match=r"far larger than their bytes in the file.*from \d+"):
+                        _ = opened[name][part]
+        with pytest.raises(LimitError):
+            tensorkeep.convert(path, tmp_path / "converted")
+
+    assert path.stat().st_size < 2**14
+    assert with_peak(read)[1] < 64 * 2**20
+    assert not (tmp_path / "converted").exists()
+
+
+def test_a_chunk_behind_the_scale_offset_filter_is_in_memory_once(tmp_path: Path) -> None:
+    array = np.arange(2**22, dtype="i8") % 1000
+    path = write(
+        tmp_path / "a.h5", lambda file: file.create_dataset("w", data=array, chunks=array.shape, scaleoffset=0)
+    )
+
+    def read() -> None:
+        with tensorkeep.open(path) as opened:
+            assert opened["w"][-1] == array[-1]
+
+    read()
+    assert with_peak(read)[1] < 1.5 * array.nbytes
+
+
 def test_groups_within_groups_end_at_no_recursion_limit(tmp_path: Path) -> None:
     path = write(tmp_path / "deep.h5", lambda file: file.create_dataset("/".join("g" * 3000), data=[1.0]))
 

@@ -10,12 +10,13 @@ from typing import Any
 import msgspec
 
 from tensorkeep.buffers import Buffer
-from tensorkeep.errors import FormatError, TensorkeepError
+from tensorkeep.errors import FormatError, LimitError, TensorkeepError
 from tensorkeep.formats._chunks import Checksum, StoredChunk
 from tensorkeep.formats.hdf5._layout import Chunked
 from tensorkeep.formats.hdf5.chunks._filters import FLETCHER, Filter, min_stored_nbytes, unfilter
 from tensorkeep.formats.hdf5.chunks._index import Grid, read_index
 from tensorkeep.formats.hdf5.structures import CHECKSUM_NBYTES, FLETCHER32, Blocks, Dialect
+from tensorkeep.limits import MAX_DEFLATE_RATIO, MAX_EXPANDED_NBYTES
 from tensorkeep.locks import ReadLock
 from tensorkeep.transport import ByteRange, ByteSource
 
@@ -94,7 +95,18 @@ class Hdf5Chunks:
         spans = sorted((chunk.span.start, chunk.span.stop) for chunk in stored.values())
         if any(before[1] > after[0] for before, after in pairwise(spans)):
             raise FormatError("chunks overlap in the file")
+        self._refuse_large(len(stored) * self._nbytes, sum(stop - start for start, stop in spans))
         return stored
+
+    def _refuse_large(self, nbytes: int, stored_nbytes: int) -> None:
+        """Refuse chunks that take far more memory than any real data: one of equal elements may take 21 bytes."""
+        limit = MAX_EXPANDED_NBYTES + MAX_DEFLATE_RATIO * stored_nbytes
+        if nbytes > limit:
+            raise LimitError(
+                "the chunks of a dataset are far larger than their bytes in the file",
+                expected=f"at most {limit:,} bytes, from {stored_nbytes:,} in the file",
+                found=f"{nbytes:,} bytes",
+            )
 
     def _chunk(self, place: tuple[int, ...], entry: Any) -> StoredChunk:
         dataset, layout = self._dataset, self._dataset.layout

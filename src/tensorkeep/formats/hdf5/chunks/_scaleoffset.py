@@ -57,17 +57,28 @@ def restore_scaled(data: Buffer, values: tuple[int, ...], nbytes: int) -> Buffer
             found=f"{len(view):,} bytes",
         )
     packed = view[HEADER_NBYTES:]
+    least = view[_LEAST]
+    fill = b"".join(value.to_bytes(4, "little") for value in values[_FILL])
     if n_bits == 8 * size:  # the elements themselves
         found: Any = np.frombuffer(packed, f"<u{size}", n_elements)
     else:
-        differences = _unpacked(packed, n_elements, n_bits, size)
-        least = np.frombuffer(view[_LEAST], f"<u{size}", 1)
-        is_integer = setup.kind == _INTEGERS
-        found = differences + least if is_integer else _divided(differences, least, setup.factor)
-        if setup.has_fill:
-            fill = b"".join(value.to_bytes(4, "little") for value in values[_FILL])
-            found[differences == 2**n_bits - 1] = np.frombuffer(fill, f"<u{size}", 1)
+        found = np.empty(n_elements, f"<u{size}")
+        for start in range(0, n_elements, _N_AT_ONCE):
+            part = found[start : start + _N_AT_ONCE]
+            part[:] = _restored(_unpacked(packed, start, len(part), n_bits, size), n_bits, least, fill, setup)
     return memoryview(found.byteswap() if setup.is_big_endian else found).cast("B")
+
+
+def _restored(differences: Any, n_bits: int, least: Buffer, fill: bytes, setup: _Setup) -> Any:
+    """Return elements as unsigned numbers, given their differences from the least one."""
+    import numpy as np
+
+    first = np.frombuffer(least, differences.dtype, 1)
+    is_integer = setup.kind == _INTEGERS
+    found = differences + first if is_integer else _divided(differences, first, setup.factor)
+    if setup.has_fill:
+        found[differences == 2**n_bits - 1] = np.frombuffer(fill, differences.dtype, 1)
+    return found
 
 
 def _checked_setup(values: tuple[int, ...], nbytes: int) -> _Setup:
@@ -101,16 +112,14 @@ def _divided(found: Any, least: Any, factor: int) -> Any:
         return (found.view(f"<i{size}").astype(f"<f{size}") / power + least.view(f"<f{size}")).view(f"<u{size}")
 
 
-def _unpacked(packed: memoryview, n_elements: int, n_bits: int, size: int) -> Any:
+def _unpacked(packed: memoryview, start: int, n_elements: int, n_bits: int, size: int) -> Any:
     """Return numbers of so many bits, which follow each other without gaps, as unsigned ones of some bytes."""
     import numpy as np
 
-    found = np.zeros(n_elements, f"<u{size}")
-    for start in range(0, n_elements if n_bits else 0, _N_AT_ONCE):
-        part = found[start : start + _N_AT_ONCE]
-        bits = np.zeros((len(part), 8 * size), np.uint8)
-        first = start * n_bits // 8
-        of_part = np.frombuffer(packed[first : first - (-len(part) * n_bits // 8)], np.uint8)
-        bits[:, -n_bits:] = np.unpackbits(of_part, count=len(part) * n_bits).reshape(len(part), n_bits)
-        part[:] = np.packbits(bits, axis=1).view(f">u{size}")[:, 0]
-    return found
+    if not n_bits:
+        return np.zeros(n_elements, f"<u{size}")
+    first = start * n_bits // 8
+    of_part = np.frombuffer(packed[first : first - (-n_elements * n_bits // 8)], np.uint8)
+    bits = np.zeros((n_elements, 8 * size), np.uint8)
+    bits[:, -n_bits:] = np.unpackbits(of_part, count=n_elements * n_bits).reshape(n_elements, n_bits)
+    return np.packbits(bits, axis=1).view(f">u{size}")[:, 0].astype(f"<u{size}")
