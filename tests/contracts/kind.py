@@ -9,6 +9,7 @@ class TestGguf(KindContract):
 from __future__ import annotations
 
 import fnmatch
+import io
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,8 @@ from tensorkeep.errors import TransportError
 from tensorkeep.kinds import Opened
 from tensorkeep.transport import ByteRange
 from tests.support.notebooks import texts_of
+from tests.support.remote.fault_server import FaultServer
+from tests.support.remote.s3_bucket import Bucket
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -33,6 +36,12 @@ ARRAYS: Arrays = {
     "layers.2.weight": np.arange(30, dtype=np.float16).reshape(5, 6),
     "bias": np.array([1.5, -2.5], np.float64),
 }
+
+
+INDEXES: tuple[Any, ...] = (
+    *(-1, ..., slice(None, None, -1), slice(None, 0, -2), slice(5, 1), slice(-2, None)),
+    *((..., 0), (None, slice(1, None)), (slice(None, None, -1), None), [-1, 0, -1]),
+)
 
 
 class KindContract:
@@ -78,6 +87,26 @@ class KindContract:
                 assert np.array_equal(opened[name][1:], array[1:])
                 assert np.array_equal(opened[name].load(), array)
             assert_equal(opened.load(), self.arrays)
+
+    def test_slices_mean_what_they_mean_to_numpy(self, path: Path) -> None:
+        with tensorkeep.open(path, engine=self.engine) as opened:
+            for name, array in self.arrays.items():
+                for index in INDEXES:
+                    found = np.asarray(opened[name][index])
+                    assert found.dtype == array.dtype
+                    assert found.shape == array[index].shape
+                    assert np.array_equal(found, array[index]), (name, index)
+                with pytest.raises(IndexError):
+                    _ = opened[name][len(array)]
+
+    def test_a_part_of_it_is_loaded(self, path: Path) -> None:
+        some = {name: array for name, array in self.arrays.items() if fnmatch.fnmatch(name, self.some)}
+
+        assert_equal(tensorkeep.load(path, only=self.some, engine=self.engine), some)
+        assert_equal(tensorkeep.load(path, only=[self.one], engine=self.engine), {self.one: self.arrays[self.one]})
+
+    def test_nothing_in_it_runs_elsewhere(self, path: Path) -> None:
+        assert tensorkeep.scan(path).verdict == "clean"
 
     def test_all_of_it_is_loaded(self, path: Path) -> None:
         assert_equal(tensorkeep.load(path, engine=self.engine), self.arrays)
@@ -212,6 +241,36 @@ class KindContract:
             assert np.array_equal(opened[self.two][2:], self.arrays[self.two][2:])
             assert_equal(opened.load(), self.arrays)
 
+    def test_it_is_read_from_a_bucket(self, path: Path, bucket: Bucket) -> None:
+        if self.is_local:
+            return
+        at = f"{type(self).__name__}/saved"
+        for file in files_below(path.parent):
+            bucket.client.upload_file(str(file), "models", f"{at}/{file.relative_to(path.parent)}")
+
+        with tensorkeep.open(bucket.at(f"{at}/{path.name}")) as opened:
+            assert np.array_equal(opened[self.two][::-2], self.arrays[self.two][::-2])
+            assert_equal(opened.load(), self.arrays)
+
+    def test_it_is_read_from_a_web_server(self, path: Path) -> None:
+        files = {str(file.relative_to(path.parent)): file.read_bytes() for file in files_below(path.parent)}
+        if not path.is_file():  # a server lists nothing
+            return
+        with FaultServer(files) as server, tensorkeep.open(server.url + path.name) as opened:
+            assert np.array_equal(opened[self.two][::-2], self.arrays[self.two][::-2])
+            assert_equal(opened.load(), self.arrays)
+
+    def test_one_file_is_read_from_memory(self, path: Path) -> None:
+        if len(files_below(path.parent)) > 1:
+            return
+        content = path.read_bytes()
+        for target in (content, memoryview(content), io.BytesIO(content)):
+            with tensorkeep.open(target) as opened:
+                assert np.array_equal(opened[self.two][::-2], self.arrays[self.two][::-2])
+                assert_equal(opened.load(), self.arrays)
+        with path.open("rb") as file, tensorkeep.open(file) as opened:
+            assert_equal(opened.load(), self.arrays)
+
     def test_it_is_fetched_from_a_store_again_and_again(self, url: str, tmp_path: Path) -> None:
         if not self.is_fetched:
             with pytest.raises(tensorkeep.errors.UnsupportedError, match="cannot be fetched"):
@@ -221,6 +280,10 @@ class KindContract:
             entry = tensorkeep.fetch(url, tmp_path / "fetched")
 
             assert_equal(load_opened(Path(entry), engine=None, progress=None), self.arrays)
+
+
+def files_below(directory: Path) -> list[Path]:
+    return [path for path in directory.rglob("*") if path.is_file()]
 
 
 def load_opened(path: Path, *, engine: str | None, progress: Any) -> Arrays:

@@ -274,10 +274,26 @@ def test_opening_takes_as_many_requests_as_the_page_says(
     with (pa.ipc.new_stream if is_stream else pa.ipc.new_file)(path, rows.schema) as writer:
         writer.write_table(rows, max_chunksize=-(-n_rows // n_batches))
 
-    with FaultServer({"a.arrow": path.read_bytes()}) as server:
-        with tensorkeep.open(f"{server.url}a.arrow") as file:
-            n_opened = len(server.requests)
-            part = file["1"][5:10]
-        assert part.tolist() == [5, 6, 7, 8, 9]
-        assert n_opened <= n_opening
-        assert len(server.requests) <= n_opened + 1
+    n_opened, n_reading = requests_of_a_slice(path.read_bytes())
+    assert n_opened <= n_opening
+    assert n_reading <= 1
+
+
+def requests_of_a_slice(data: bytes, *, many: bool = True) -> tuple[int, int]:
+    """Return the number of requests that open a file, and of those that then read some rows of column `1`."""
+    with FaultServer({"a.arrow": data}, many=many) as server, tensorkeep.open(f"{server.url}a.arrow") as file:
+        n_opening = len(server.requests)
+        assert file["1"][5:10].tolist() == [5, 6, 7, 8, 9]
+        return n_opening, len(server.requests) - n_opening
+
+
+def test_a_server_that_gives_one_range_per_request_is_asked_once_for_each_batch(tmp_path: Path) -> None:
+    n_batches, n_rows = 30, 2**16
+    tables = [pa.table({name: np.arange(n_rows, dtype=np.float32) for name in "01"}) for _ in range(n_batches)]
+    data = written("file", tables, tmp_path / "a.arrow").read_bytes()
+
+    n_opening, n_reading = requests_of_a_slice(data, many=False)
+
+    assert requests_of_a_slice(data)[0] <= 3
+    assert n_batches < n_opening <= n_batches + 4  # the end, the footer, and one that asked for all batches in vain
+    assert n_reading == 1

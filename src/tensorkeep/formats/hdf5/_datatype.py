@@ -38,7 +38,8 @@ _UTF8: Final = 1
 _PADDINGS: Final = {1: b"\0", 2: b" "}
 _TRUE_AND_FALSE: Final = {b"FALSE": 0, b"TRUE": 1}
 
-_NAMES: Final = {2: "times", 7: "references to other objects of the file", 11: "complex numbers of HDF5 2"}
+_HOMOGENEOUS_AND_RECTANGULAR: Final = 1
+_NAMES: Final = {2: "times", 7: "references to other objects of the file"}
 
 
 class Datatype(msgspec.Struct, frozen=True):
@@ -170,6 +171,16 @@ def _compound(head: _Head, fields: Fields) -> Datatype:
     return Datatype("number", head.nbytes, dtype, first.is_big_endian, what="complex numbers")
 
 
+def _complex(head: _Head, fields: Fields) -> Datatype:
+    """Parse the complex numbers that HDF5 has since version 2: a real and an imaginary part of one datatype."""
+    part = _parse(fields, head.depth + 1)
+    dtype = _COMPLEX.get(part.dtype or "")
+    is_pair = head.bits == _HOMOGENEOUS_AND_RECTANGULAR and not part.shape and head.nbytes == 2 * part.nbytes
+    if dtype is None or not is_pair:
+        return Datatype("unknown", head.nbytes, what=f"complex numbers, made of {part.what}")
+    return Datatype("number", head.nbytes, dtype, part.is_big_endian, what="complex numbers")
+
+
 def _long(head: _Head, fields: Fields) -> Datatype:
     base = _parse(fields, head.depth + 1)
     if head.bits & 15 == _OF_TEXT:
@@ -211,5 +222,6 @@ _PARSERS: Final[dict[int, Callable[[_Head, Fields], Datatype]]] = {
     8: _enumeration,
     9: _long,
     10: _array,
+    11: _complex,
 }
 """Class of a datatype to what parses the rest of it."""

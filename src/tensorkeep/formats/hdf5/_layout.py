@@ -76,7 +76,7 @@ def parse_layout(dialect: Dialect, data: bytes) -> Layout:
     version = fields.uint(1)
     if version in {1, 2}:
         return _parse_old(dialect, fields)
-    if version not in {3, 4}:
+    if version not in {3, 4, 5}:
         raise UnsupportedError("a dataset has a layout of a version that is not known", found=str(version))
     kind = fields.uint(1)
     if kind == _COMPACT:
@@ -87,7 +87,7 @@ def parse_layout(dialect: Dialect, data: bytes) -> Layout:
         return Virtual()
     if kind != _CHUNKED:
         raise UnsupportedError("a dataset has a layout that is not known", found=f"class {kind}")
-    return _parse_chunked(dialect, fields) if version == 4 else _parse_old_chunked(dialect, fields)
+    return _parse_chunked(dialect, fields) if version > 3 else _parse_old_chunked(dialect, fields)
 
 
 def _parse_old(dialect: Dialect, fields: Fields) -> Layout:
