@@ -206,6 +206,36 @@ def test_shards_of_transformers_are_one_checkpoint(tmp_path: Path) -> None:
         tensorkeep.open(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("other", "`other` is in no shard"),
+        ("a/single", "`a/single` is in no shard"),
+        ("single", "not in tf_model-00001"),
+    ],
+)
+def test_an_index_of_transformers_that_disagrees_with_its_shards_is_refused(
+    name: str, message: str, tmp_path: Path
+) -> None:
+    transformers_files(tmp_path)
+    index = json.loads((tmp_path / "tf_model.h5.index.json").read_text())
+    index["weight_map"][name] = "tf_model-00001-of-00002.h5"
+    (tmp_path / "tf_model.h5.index.json").write_text(json.dumps(index))
+
+    with pytest.raises(IntegrityError, match=message):
+        tensorkeep.open(tmp_path)
+
+
+def test_two_names_of_an_index_are_not_one_tensor(tmp_path: Path) -> None:
+    transformers_files(tmp_path)
+    index = json.loads((tmp_path / "tf_model.h5.index.json").read_text())
+    index["weight_map"]["other/bert/pooler/bias:0"] = "tf_model-00002-of-00002.h5"
+    (tmp_path / "tf_model.h5.index.json").write_text(json.dumps(index))
+
+    with pytest.raises(IntegrityError, match=r"`other/bert/pooler/bias:0` is in no shard"):
+        tensorkeep.open(tmp_path)
+
+
 def test_shards_give_what_each_of_them_says(tmp_path: Path) -> None:
     transformers_files(tmp_path)
     with h5py.File(tmp_path / "tf_model-00002-of-00002.h5", "a") as file:

@@ -90,11 +90,22 @@ def _read_transformers(path: str, options: OpenOptions, opened: ExitStack) -> _R
     sources = _sources(path, index.files, options, opened)
     contents = {name: parse_hdf5(source) for name, source in sources.items()}
     names = {name for each in contents.values() for name in each.tensors}
-    weight_map = {
-        name if name in names else name.partition("/")[2] or name: file for name, file in index.weight_map.items()
-    }  # transformers leaves the name of the model out of the files
+    weight_map = _with_names_of_files(index.weight_map, names)
     refuse_disagreement(path, {name: each.tensors for name, each in contents.items()}, weight_map)
     return contents, sources
+
+
+def _with_names_of_files(weight_map: Mapping[str, str], names: set[str]) -> dict[str, str]:
+    """Return an index by the names in the files, from which transformers leaves out the name of the model.
+
+    Two names that would become one stay as they are: the files have only one of them.
+    """
+    found = {name: file for name, file in weight_map.items() if name in names}
+    for name, file in weight_map.items():
+        if name not in names:
+            short = name.partition("/")[2]
+            found[name if not short or short in found else short] = file
+    return found
 
 
 def _sources(path: str, names: tuple[str, ...], options: OpenOptions, opened: ExitStack) -> dict[str, ByteSource]:
