@@ -13,6 +13,8 @@ _FIRST_NBYTES: Final = 88
 
 _LOCAL_PREFIX_NBYTES: Final = 8
 _GLOBAL_PREFIX_NBYTES: Final = 8
+_GLOBAL_ALIGNMENT: Final = 8
+"""A global heap's head, the heads of its objects, and these themselves are padded to multiples of so many bytes."""
 
 
 def read_local_heap(dialect: Dialect, address: int) -> Parsing[bytes]:
@@ -43,19 +45,22 @@ def text_of(heap: bytes, start: int) -> bytes:
 def read_global_heap(dialect: Dialect, address: int) -> Parsing[dict[int, bytes]]:
     """Return the objects of a global heap by their index."""
     prefix_nbytes = _GLOBAL_PREFIX_NBYTES + dialect.length_nbytes
+    padding_nbytes = -prefix_nbytes % _GLOBAL_ALIGNMENT
     fields = Fields((yield [dialect.span(address, prefix_nbytes)])[0])
     fields.expect(b"GCOL", "global heap")
     fields.skip(4)
-    fields = Fields((yield [dialect.span(address, dialect.length(fields))])[0], prefix_nbytes)
+    content = (yield [dialect.span(address, dialect.length(fields))])[0]
+    fields = Fields(content, prefix_nbytes + padding_nbytes)
     objects: dict[int, bytes] = {}
-    while fields.n_left >= _GLOBAL_PREFIX_NBYTES + dialect.length_nbytes:
+    while fields.n_left >= prefix_nbytes + padding_nbytes:
         index = fields.uint(2)
         if not index:  # the rest is free
             break
         fields.skip(6)
         nbytes = dialect.length(fields)
+        fields.skip(padding_nbytes)
         if index in objects:
             raise FormatError("a global heap has two objects of one index", found=str(index))
         objects[index] = fields.take(nbytes)
-        fields.skip(min(-nbytes % 8, fields.n_left))
+        fields.skip(min(-nbytes % _GLOBAL_ALIGNMENT, fields.n_left))
     return objects

@@ -28,7 +28,7 @@ _FIRST_NBYTES: Final = 328
 """What is read first: a node with the links of an old group, as HDF5 writes them unless told otherwise."""
 
 _ENTRY: Final = struct.Struct("<QQI4xI12x")
-_ENTRY_ADDRESS_NBYTES: Final = 8
+_ENTRY_NUMBER_NBYTES: Final = 8
 """An entry of an old group where addresses have 8 bytes: name, address, kind, and the place of a path in the heap."""
 
 _NAMES_TREE: Final = 5
@@ -121,14 +121,14 @@ def _read_symbol_node(dialect: Dialect, address: int) -> Parsing[list[_Symbol]]:
     fields.expect(b"SNOD", "node of a group")
     fields.skip(2)
     n_links = fields.uint(2)
-    nbytes = n_links * (2 * dialect.address_nbytes + 24)
+    nbytes = n_links * (dialect.length_nbytes + dialect.address_nbytes + 24)
     if nbytes > fields.n_left:
         fields = Fields((yield [dialect.span(address + fields.position, nbytes)])[0])
-    if dialect.address_nbytes == _ENTRY_ADDRESS_NBYTES:
+    if dialect.length_nbytes == dialect.address_nbytes == _ENTRY_NUMBER_NBYTES:
         return [_symbol(*entry) for entry in _ENTRY.iter_unpack(fields.take(nbytes))]
     symbols: list[_Symbol] = []
     for _ in range(n_links):
-        name, at, kind = fields.uint(dialect.address_nbytes), dialect.address(fields), fields.uint(4)
+        name, at, kind = dialect.length(fields), dialect.address(fields), fields.uint(4)
         fields.skip(4)
         scratch = fields.take(16)
         path = int.from_bytes(scratch[:4], "little") if kind == _SOFT_ENTRY else None
