@@ -19,6 +19,14 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def saved_by_new_functions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of what `orbax_program.save_by_new_functions` writes."""
+    folder = tmp_path_factory.mktemp("orbax-new")
+    run_orbax("save_by_new_functions", folder)
+    return folder
+
+
 @pytest.fixture
 def copied(saved: Path, tmp_path: Path) -> Callable[[str], Path]:
     """Copy one form, to be changed."""

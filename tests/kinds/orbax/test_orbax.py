@@ -139,6 +139,20 @@ def test_a_step_of_a_run_is_chosen(saved: Path) -> None:
         assert list(checkpoint) == ["w"]
 
 
+@ENGINES
+def test_what_the_new_functions_write_is_read(engine: str | None, saved_by_new_functions: Path) -> None:
+    """They call a tree `state`, and write it as an item of this name."""
+    with opened(saved_by_new_functions / "tree", engine=engine) as checkpoint:
+        assert sorted(checkpoint) == [f"state.{name}" for name in NAMES]
+        assert checkpoint["state.params.dense/~/w"][::-2, 1].tolist() == [9, 1]
+        assert checkpoint.load_tree()["state"]["pair"][1] == "a text"
+    assert tensorkeep.verify(saved_by_new_functions / "tree").findings == ()
+    with opened(saved_by_new_functions / "items", engine=engine) as checkpoint:
+        assert sorted(checkpoint) == ["data.at", "model.w"]
+    with opened(saved_by_new_functions / "run", variant="latest", engine=engine) as checkpoint:
+        assert checkpoint["state.w"].load().tolist() == [10, 10, 10]
+
+
 def test_a_conversion_keeps_the_tree_and_the_metadata(saved: Path, tmp_path: Path) -> None:
     done = tensorkeep.convert(saved / "rich", tmp_path / "model.safetensors")
     assert tensorkeep.diff(saved / "rich", tmp_path / "model.safetensors").is_equal

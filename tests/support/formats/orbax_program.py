@@ -85,5 +85,17 @@ def save_all(directory: str) -> None:
         manager.wait_until_finished()
 
 
+def save_by_new_functions(directory: str) -> None:
+    """Save by the functions that are to be orbax's next interface."""
+    from orbax.checkpoint.experimental import v1
+
+    root = Path(directory).absolute()
+    v1.save_pytree(root / "tree", tree())
+    v1.save_checkpointables(root / "items", {"model": {"w": jnp.ones(3)}, "data": {"at": 4}})
+    with v1.training.Checkpointer(root / "run") as checkpointer:
+        for step in (2, 10):
+            checkpointer.save_pytree(step, {"w": jnp.full(3, step)})
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]](*sys.argv[2:])
