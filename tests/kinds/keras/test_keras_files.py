@@ -206,6 +206,20 @@ def test_shards_of_transformers_are_one_checkpoint(tmp_path: Path) -> None:
         tensorkeep.open(tmp_path)
 
 
+def test_a_weight_with_two_names_in_a_shard_is_stored_once(tmp_path: Path) -> None:
+    transformers_files(tmp_path)
+    with h5py.File(tmp_path / "tf_model-00002-of-00002.h5", "a") as file:
+        file["tied"] = file["single"]
+    index = json.loads((tmp_path / "tf_model.h5.index.json").read_text())
+    index["weight_map"]["tied"] = "tf_model-00002-of-00002.h5"
+    (tmp_path / "tf_model.h5.index.json").write_text(json.dumps(index))
+
+    done = tensorkeep.convert(tmp_path, tmp_path / "converted")
+
+    assert done.ties in ({"tied": "single"}, {"single": "tied"})
+    assert tensorkeep.diff(tmp_path, tmp_path / "converted").is_equal
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

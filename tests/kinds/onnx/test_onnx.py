@@ -17,7 +17,7 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper, num
 from onnx.external_data_helper import convert_model_to_external_data, set_external_data
 
 import tensorkeep
-from tensorkeep.errors import FormatError, SourceMissingError, UnsupportedError
+from tensorkeep.errors import FormatError, LimitError, SourceMissingError, UnsupportedError
 from tests.support.remote.fault_server import FaultServer
 
 Array = npt.NDArray[Any]
@@ -383,6 +383,33 @@ def test_many_tensors_in_another_file_however_they_are_written(tmp_path: Path) -
     written.graph.initializer[500].name = "é499"
     with pytest.raises(FormatError, match="two tensors are called `é499`"):
         tensorkeep.open(written.SerializeToString())
+
+
+def test_tensors_at_the_same_place_of_another_file_are_stored_once(tmp_path: Path) -> None:
+    (tmp_path / "w.bin").write_bytes(np.arange(4, dtype=np.float32).tobytes())
+    tensors = [externals("w.bin") for _ in range(3)]
+    tensors[1].name, tensors[2].name = "v", "integers"
+    tensors[2].data_type = TensorProto.INT32
+    (tmp_path / "a.onnx").write_bytes(model_of(*tensors).SerializeToString())
+
+    done = tensorkeep.convert(tmp_path / "a.onnx", tmp_path / "a.safetensors")
+
+    assert (done.n_tensors, done.ties) == (2, {"v": "w"})
+    assert tensorkeep.load(tmp_path / "a.safetensors")["v"].tolist() == [0, 1, 2, 3]
+
+
+def test_many_tensors_at_one_place_of_another_file_are_not_copied(tmp_path: Path) -> None:
+    """Their lengths differ, so that none is another one."""
+    (tmp_path / "w.bin").write_bytes(bytes(2**20))
+    tensors = [externals("w.bin") for _ in range(1500)]
+    for number, tensor in enumerate(tensors):
+        tensor.name, tensor.dims[0] = f"w{number}", 2**18 - number
+    (tmp_path / "a.onnx").write_bytes(model_of(*tensors).SerializeToString())
+
+    for use in (tensorkeep.load, lambda path: tensorkeep.convert(path, tmp_path / "a.safetensors")):
+        with pytest.raises(LimitError, match="many times the size of the file"):
+            use(tmp_path / "a.onnx")
+    assert tensorkeep.load(tmp_path / "a.onnx", only=["w9"])["w9"].shape == (2**18 - 9,)
 
 
 def test_constants_in_other_files(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from tensorkeep.formats._attributes import attribute_text
 from tensorkeep.formats._contents import FileContents, TensorPlace, UntypedTensor
 from tensorkeep.formats._strings import StringArray
 from tensorkeep.formats.hdf5._attributes import read_attributes
-from tensorkeep.formats.hdf5._dataset import Datasets, typed_by_attribute
+from tensorkeep.formats.hdf5._dataset import Datasets, Placed, typed_by_attribute
 from tensorkeep.formats.hdf5._tree import ROOT, Tree, read_tree
 from tensorkeep.formats.hdf5._unknown import UnknownObject
 from tensorkeep.formats.hdf5.structures import Blocks, Dialect, ObjectHeader, find_superblock, parse_superblock
@@ -62,8 +62,11 @@ class Hdf5File:
         strings: dict[str, StringArray] = {}
         unknowns: dict[str, Any] = dict(self.tree.unknowns)
         untyped: dict[str, UntypedTensor] = {}
+        by_address: dict[int, Placed] = {}
         for name, header in self.tree.datasets.items():
-            placed = datasets.place(name, header)
+            placed = by_address.get(header.address)
+            if placed is None:  # else it is another name of a dataset
+                placed = by_address[header.address] = datasets.place(name, header)
             if isinstance(placed, TensorPlace):
                 tensors[name] = placed
             elif isinstance(placed, UntypedTensor):

@@ -11,13 +11,17 @@ _MAX_TIMES_FILE: Final = 16
 """How many times the size of its files all tensors may take together; tied weights take two or three times."""
 
 
-def refuse_expansion(nbytes: int, stored_nbytes: int, path: str, hint: str) -> None:
-    """Refuse tensors of so many bytes from files of so many bytes."""
-    if nbytes > max(MAX_EXPANDED_NBYTES, _MAX_TIMES_FILE * stored_nbytes):
+def refuse_expansion(nbytes: int, stored_nbytes: int, path: str, hint: str, read_nbytes: int | None = None) -> None:
+    """Refuse tensors of so many bytes from files of so many bytes.
+
+    Where tensors are compressed, `read_nbytes` are read for them: these are too many if tensors share bytes.
+    """
+    taken_nbytes = nbytes if read_nbytes is None else read_nbytes
+    if nbytes > MAX_EXPANDED_NBYTES and taken_nbytes > _MAX_TIMES_FILE * stored_nbytes:
         raise LimitError(
             "the tensors take many times the size of the file",
             path=path,
             expected=f"at most {_MAX_TIMES_FILE} times {stored_nbytes:,} bytes",
-            found=f"{nbytes:,}",
+            found=f"{taken_nbytes:,}",
             hint=hint,
         )

@@ -10,9 +10,10 @@ import msgspec
 from tensorkeep.errors import IntegrityError
 from tensorkeep.formats import Description, StringArray
 from tensorkeep.kinds.base._checks import Checks, combined, names_to_check
-from tensorkeep.kinds.base._convertible import LeftOut
+from tensorkeep.kinds.base._convertible import LeftOut, StoredView
 from tensorkeep.kinds.base._opened import Opened
 from tensorkeep.kinds.base._weight_map import refuse_disagreement
+from tensorkeep.parallel import Progress
 from tensorkeep.tensors import LazyTensor
 from tensorkeep.texts import counted, listed
 from tensorkeep.transport import ByteSource, split
@@ -88,6 +89,21 @@ class FileSet(Opened):
         """Return the objects that a conversion would leave out."""
         return [found for file in self._files.values() for found in file.left_out()]
 
+    def views(self) -> Mapping[str, StoredView]:
+        """Return where tensors are stored, for those that may share bytes."""
+        return {name: view for file in self._files.values() for name, view in file.views().items()}
+
+    def refuse_expanded(self, names: Iterable[str]) -> None:
+        """Refuse tensors much larger in total than their files, such as many views of a few bytes."""
+        for file, own in self._by_file(names).items():
+            self._files[file].refuse_expanded(own)
+
+    def load(self, names: Iterable[str] | None = None, *, progress: Progress | None = None) -> dict[str, Any]:
+        """Read whole tensors, each into its own memory, unless they take many times the size of their files."""
+        names = None if names is None else [names] if isinstance(names, str) else list(names)
+        self.refuse_expanded(self if names is None else [name for name in names if name in self])
+        return super().load(names, progress=progress)
+
     @property
     def is_replaceable(self) -> bool:
         """Whether safetensors files can hold everything in these files, and so may replace them."""
@@ -95,10 +111,15 @@ class FileSet(Opened):
 
     def checks(self, names: Iterable[str] | None = None) -> Checks:
         """Return the checksums in the files for some tensors or all."""
-        chosen: dict[str, list[str]] = {file: [] for file in self._files}
-        for name in self if names is None else names_to_check(names, self, self.path):
-            chosen[self._file_of[name]].append(name)
+        chosen = self._by_file(self if names is None else names_to_check(names, self, self.path))
         return combined({file: self._files[file].checks(own) for file, own in chosen.items()})
+
+    def _by_file(self, names: Iterable[str]) -> dict[str, list[str]]:
+        """Return which of some tensors are in each file."""
+        chosen: dict[str, list[str]] = {file: [] for file in self._files}
+        for name in names:
+            chosen[self._file_of[name]].append(name)
+        return chosen
 
     def describe(self) -> Description:
         """Return the contents of all files."""

@@ -230,15 +230,15 @@ class FlatFile(Opened):
     def checks(self, names: Iterable[str] | None = None) -> Checks:
         """Return the checksums in the file for some tensors or all."""
         chosen = list(self) if names is None else names_to_check(names, self, self.path)
-        shared: dict[int, tuple[Checksum, str, list[str]]] = {}  # several tensors may share the checksum of a file
+        shared: dict[Checksum, tuple[str, list[str]]] = {}  # several tensors may share the checksum of a file
         n_checked = 0
         for name in chosen:
             sums = self._contents.tensors[name].checksums()
             n_checked += bool(sums)
             for place, sum_ in enumerate(sums):
-                tensors = shared.setdefault(id(sum_), (sum_, name, []))[2]
+                tensors = shared.setdefault(sum_, (name, []))[1]
                 tensors += [name] if place == 0 else []
-        checks = [self._check(sum_, name, len(tensors)) for sum_, name, tensors in shared.values()]
+        checks = [self._check(sum_, name, len(tensors)) for sum_, (name, tensors) in shared.items()]
         return Checks(checks, n_unprotected=len(chosen) - n_checked, n_files=len(self.sources), n_tensors=len(self))
 
     def _check(self, sum_: Checksum, name: str, n_tensors: int) -> Check:

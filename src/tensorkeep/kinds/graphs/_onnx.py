@@ -11,7 +11,7 @@ from tensorkeep.digests import SHA1
 from tensorkeep.errors import FormatError
 from tensorkeep.formats import Checksum, FileContents, TensorPlace
 from tensorkeep.formats.onnx import MAGICS, ExternalTensor, begins_like_onnx, is_onnx, parse_onnx, place_raw
-from tensorkeep.kinds.base import Kind, Place, file_kind
+from tensorkeep.kinds.base import Kind, Place, SharedBytesFile, file_kind
 from tensorkeep.kinds.graphs._beside import FilesBeside
 from tensorkeep.transport import ByteRange, ByteSource
 
@@ -63,5 +63,6 @@ def _placed(
 
 
 ONNX: Final[Kind[Place]] = msgspec.structs.replace(
-    file_kind("an ONNX model", parse_onnx, suffixes=(_SUFFIX,), parse_files=_parse_files), find=_find
+    file_kind("an ONNX model", parse_onnx, suffixes=(_SUFFIX,), parse_files=_parse_files, opens=SharedBytesFile),
+    find=_find,
 )

@@ -8,11 +8,13 @@ import msgspec
 
 from tensorkeep.formats.hdf5 import MAGIC, SUFFIXES, is_hdf5
 from tensorkeep.formats.keras import parse_weights, search_weights
-from tensorkeep.kinds.base import Kind, Opened, OpenOptions, Place, file_kind
+from tensorkeep.kinds.base import Kind, Opened, OpenOptions, Place, SharedBytesFile, file_kind
 from tensorkeep.kinds.hdf5._h5py_contents import contents_by_h5py
 from tensorkeep.kinds.hdf5._library import ENGINE
 
-_FILE: Final = file_kind("an HDF5 file", parse_weights, suffixes=SUFFIXES, magic=MAGIC, search=search_weights)
+_FILE: Final = file_kind(
+    "an HDF5 file", parse_weights, suffixes=SUFFIXES, magic=MAGIC, search=search_weights, opens=SharedBytesFile
+)
 _BY_H5PY: Final = file_kind("an HDF5 file, read by h5py", contents_by_h5py, suffixes=SUFFIXES, magic=MAGIC)
 
 

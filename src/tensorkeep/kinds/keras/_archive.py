@@ -11,7 +11,7 @@ from tensorkeep.digests import CRC32
 from tensorkeep.formats import FileContents, TensorPlace
 from tensorkeep.formats.archives import InflatedSource, Member
 from tensorkeep.formats.keras import is_keras_archive, parse_weights, read_model_archive
-from tensorkeep.kinds.base import Check, Checks, FlatFile, Kind, Place, file_kind, names_to_check
+from tensorkeep.kinds.base import Check, Checks, Kind, Place, SharedBytesFile, file_kind, names_to_check
 from tensorkeep.transport import ByteRange, ByteSource, JoinedSource
 
 
@@ -21,7 +21,7 @@ class _Contents(FileContents, frozen=True):
     weights: Member | None = None
 
 
-class KerasArchive(FlatFile):
+class KerasArchive(SharedBytesFile):
     """An open `.keras` file: a mapping of name to `LazyTensor`. The model, in `metadata`, is a text and is not built.
 
     Names are paths in the file of weights, in which layers are called as Keras shows them.

@@ -15,11 +15,11 @@ from tensorkeep.formats.keras import parse_shard_index, parse_shards
 from tensorkeep.kinds.base import (
     Files,
     FileSet,
-    FlatFile,
     Kind,
     Opened,
     OpenOptions,
     Place,
+    SharedBytesFile,
     find_indexed,
     refuse_disagreement,
     refuse_missing_shards,
@@ -67,7 +67,7 @@ def _open(where: _Index, options: OpenOptions) -> Opened:
                 each.check_ranges(sources[name])
         except TensorkeepError as error:
             raise error if error.path is not None else error.with_fields(path=where.path) from None
-        files = {name: FlatFile(_FORM, sources[name], each, options) for name, each in contents.items()}
+        files = {name: SharedBytesFile(_FORM, sources[name], each, options) for name, each in contents.items()}
         found = FileSet(where.path, files)
         if options.strict and found.unknowns:
             texts = ", ".join(f"{unknown} at `{at}`" for at, unknown in found.unknowns.items())
