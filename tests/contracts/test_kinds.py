@@ -66,6 +66,7 @@ class TestSetsOfPickles(KindContract):
 class TestDistributedCheckpoints(KindContract):
     is_pickled = True
     is_fetched = False
+    verdict = "unknown"  # its metadata are objects of torch's classes
 
     def save(self, arrays: Arrays, directory: Path) -> Path:
         dcp.save(as_torch(arrays), checkpoint_id=directory / "step")

@@ -175,6 +175,17 @@ def test_other_dtypes_can_be_named(tmp_path: Path) -> None:
     }
 
 
+def test_a_scalar_of_a_dtype_that_is_not_read_stays_unknown(tmp_path: Path) -> None:
+    from flax import serialization
+
+    path = tmp_path / "a.msgpack"
+    path.write_bytes(serialization.msgpack_serialize({"narrow": ml_dtypes.int4(3), "usual": np.float32(2)}))
+
+    loaded = tensorkeep.load(path)
+    assert "int4" in str(loaded["narrow"])
+    assert (loaded["usual"], type(loaded["usual"])) == (2, np.float32)
+
+
 def test_elements_that_do_not_fill_the_shape_are_refused() -> None:
     for dtype in ("float32", "int4", "no such"):
         content = msgspec.msgpack.encode({

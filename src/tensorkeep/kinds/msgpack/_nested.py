@@ -55,8 +55,16 @@ class NestedTensors(Opened):
                 raise nothing_chosen(selectors, self, self.path)
         arrays: dict[str, Array] = {}
         rebuilt(value, lambda leaf, _: arrays.setdefault(leaf.name, leaf) if type(leaf) is Array else None)
-        found = {**self.unknowns, **self.load(name for name in arrays if name in self)}
-        return rebuilt(value, lambda leaf, _: _loaded(found[leaf.name], leaf) if type(leaf) is Array else leaf)
+        unknowns, tensors = self.unknowns, self.load(name for name in arrays if name in self)
+
+        def loaded(leaf: Any, _: str) -> Any:
+            if type(leaf) is not Array:
+                return leaf
+            if leaf.name in unknowns:
+                return unknowns[leaf.name]
+            return tensors[leaf.name][()] if leaf.is_scalar else tensors[leaf.name]  # the scalar of NumPy that it was
+
+        return rebuilt(value, loaded)
 
     def nested(self) -> NestedData:
         """Return the saved value as data."""
@@ -78,8 +86,3 @@ class NestedTensors(Opened):
 
         value = rebuilt(self.value, data_of)
         return NestedData(value, [[name] for name in self], n_values, (), replaced)
-
-
-def _loaded(tensor: Any, array: Array) -> Any:
-    """Return a tensor, or the scalar of NumPy that it was."""
-    return tensor[()] if array.is_scalar else tensor

@@ -41,8 +41,14 @@ def _find(place: Place) -> Place | None:
             )
         return Place(join(place.path or "", names[0]), backend=place.backend) if names else None
     if place.path is not None and place.is_named(_PROGRAM):
-        return Place(place.path[: -len(_PROGRAM)] + _PARAMETERS, backend=place.backend)
+        return Place(_beside(place.path, _PROGRAM, _PARAMETERS), backend=place.backend)
     return place if place.is_named(_PARAMETERS) or is_parameters(place.source) else None
+
+
+def _beside(path: str, suffix: str, other: str) -> str:
+    """Return the path with another suffix, which keeps the options of a URL."""
+    directory, name = split(path)
+    return join(directory, name[: -len(suffix)] + other)
 
 
 def _open(place: Place, options: OpenOptions) -> FlatFile:
@@ -59,7 +65,7 @@ def _open(place: Place, options: OpenOptions) -> FlatFile:
 
 def _named(contents: FileContents, path: str, options: OpenOptions) -> FileContents:
     """Return the tensors under their names, if a program beside the file has them."""
-    shapes = _program_beside(path[: -len(_PARAMETERS)], options)
+    shapes = _program_beside(path, options)
     if shapes is None:
         return contents
     places = contents.tensors.values()
@@ -81,13 +87,13 @@ def _named(contents: FileContents, path: str, options: OpenOptions) -> FileConte
     names = names or {}
     named = {names.get(name, name): place for name, place in zip(shapes, places, strict=True)}
     if len(named) < len(places):
-        raise IntegrityError("two parameters have the same name", path=path[: -len(_PARAMETERS)] + _INFO)
+        raise IntegrityError("two parameters have the same name", path=_beside(path, _PARAMETERS, _INFO))
     return msgspec.structs.replace(contents, tensors=named, pickles=pickles)
 
 
-def _program_beside(stem: str, options: OpenOptions) -> Shapes | None:
+def _program_beside(parameters: str, options: OpenOptions) -> Shapes | None:
     for suffix in _PROGRAMS:
-        path = stem + suffix
+        path = _beside(parameters, _PARAMETERS, suffix)
         if not exists(path):
             continue
         source = open_source(path, backend=options.backend)
@@ -106,7 +112,7 @@ def _program_beside(stem: str, options: OpenOptions) -> Shapes | None:
 
 def _structured(path: str, options: OpenOptions) -> dict[str, str] | None:
     """Return the names that the code has for parameters, from the pickle beside them; None without one."""
-    info = path[: -len(_PARAMETERS)] + _INFO
+    info = _beside(path, _PARAMETERS, _INFO)
     if not exists(info):
         return None
     source = open_source(info, backend=options.backend)

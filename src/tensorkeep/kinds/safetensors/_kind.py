@@ -13,7 +13,7 @@ from tensorkeep.kinds.safetensors._file import file_over
 from tensorkeep.kinds.safetensors._verify import check_files
 from tensorkeep.layout import index_names, locate, weights_name
 from tensorkeep.tensors import ENGINES
-from tensorkeep.transport import exists, split
+from tensorkeep.transport import exists, join, split
 
 _SUFFIX = ".safetensors"
 _MODEL, _WEIGHTS = ".xml", ".bin"
@@ -38,8 +38,9 @@ def _model_beside(place: Place) -> str | None:
     """Return the name of a model beside a file of weights, as OpenVINO writes them, if there is one."""
     if place.path is None or not place.is_named(_WEIGHTS):
         return None
-    model = place.path[: -len(_WEIGHTS)] + _MODEL
-    return split(model)[1] if exists(model) else None
+    directory, name = split(place.path)
+    model = name[: -len(_WEIGHTS)] + _MODEL
+    return model if exists(join(directory, model)) else None
 
 
 def _check(place: Place, options: OpenOptions, names: Iterable[str] | None, opened: ExitStack) -> Checks:
