@@ -1,13 +1,9 @@
-"""jax's arrays; `test_libraries` runs this in a process of its own, in which jax has four CPU devices."""
+"""jax's arrays; `test_libraries` runs this in a process of its own."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
-
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +17,7 @@ import tensorkeep
 from tensorkeep.arrays.jax import memory
 from tensorkeep.errors import DeviceError, DtypeError, StateError, UnsupportedError
 from tests.contracts.array_library import ArrayLibrary
+from tests.libraries.jax_devices import CPUS
 from tests.libraries.memory import ADDRESSES, check_explained, over_memory
 from tests.support import ROOT
 
@@ -106,12 +103,11 @@ def test_f64_is_cast_without_64_bits(tmp_path: Path) -> None:
 def test_devices_and_shardings(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     tensorkeep.save({"w": np.arange(8, dtype=np.float32)}, path)
-    cpus = jax.devices()
 
-    for device, expected in (("cpu:1", cpus[1]), (cpus[2], cpus[2]), (None, cpus[0]), ("cpu", cpus[0])):
+    for device, expected in (("cpu:1", CPUS[1]), (CPUS[2], CPUS[2]), (None, CPUS[0]), ("cpu", CPUS[0])):
         assert tensorkeep.load(path, framework="jax", device=device)["w"].devices() == {expected}
     assert not tensorkeep.load(path, framework="jax")["w"].committed  # free to move to a GPU
-    sharding = NamedSharding(Mesh(np.array(cpus), ("x",)), PartitionSpec("x"))
+    sharding = NamedSharding(Mesh(np.array(CPUS), ("x",)), PartitionSpec("x"))
     sharded = tensorkeep.load(path, framework="jax", device=sharding)["w"]
     assert sharded.sharding == sharding
     assert sharded.tolist() == list(range(8))

@@ -14,6 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 import tensorkeep.jax
 from tensorkeep.errors import IntegrityError, StateDictMismatchError, UnsupportedError
 from tensorkeep.signing import PrivateKey, sign
+from tests.libraries.jax_devices import CPUS
 from tests.libraries.trees import check_equal
 
 ONE = jnp.ones(2, jnp.float32)
@@ -50,7 +51,7 @@ def test_shards_are_compared_with_their_digests(axes: tuple[str | None, ...], gi
     path.parent.mkdir()
     tensorkeep.jax.save({"w": jnp.arange(64.0).reshape(8, 8), "step": 3}, path)
     sign(path, key)
-    mesh = jax.make_mesh((4,), ("x",))
+    mesh = jax.make_mesh((4,), ("x",), devices=CPUS)
     shardings = {"w": NamedSharding(mesh, PartitionSpec(*axes)), "step": None}
     argument: dict[str, Any] = {"verify": True} if given == "verify" else {"trust": tmp_path / "key.pub"}
 

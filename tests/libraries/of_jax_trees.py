@@ -29,6 +29,7 @@ from tensorkeep.errors import (
     StateError,
     UnsupportedError,
 )
+from tests.libraries.jax_devices import CPUS
 from tests.libraries.trees import check_equal
 
 ONE = jnp.ones(2, jnp.float32)
@@ -214,35 +215,34 @@ def test_what_only_the_file_has_is_left_out_on_request(tmp_path: Path) -> None:
 
 
 def test_arrays_go_where_the_template_or_the_caller_says(tmp_path: Path) -> None:
-    cpus = jax.devices()
-    split = NamedSharding(Mesh(np.array(cpus), ("x",)), PartitionSpec("x"))
+    split = NamedSharding(Mesh(np.array(CPUS), ("x",)), PartitionSpec("x"))
     tree = {"w": jnp.arange(8.0), "keys": jax.random.split(jax.random.key(0), 4), "n": [jnp.ones(4), 3]}
     path = saved(tree, tmp_path)
-    there = {"w": jax.device_put(tree["w"], split), "keys": tree["keys"], "n": [jax.device_put(ONE, cpus[2]), 3]}
-    there["n"][0] = jnp.ones(4, device=cpus[2])
+    there = {"w": jax.device_put(tree["w"], split), "keys": tree["keys"], "n": [jax.device_put(ONE, CPUS[2]), 3]}
+    there["n"][0] = jnp.ones(4, device=CPUS[2])
 
     loaded = tensorkeep.jax.load(path, like=there)
     assert loaded["w"].sharding == split
-    assert loaded["n"][0].devices() == {cpus[2]}
+    assert loaded["n"][0].devices() == {CPUS[2]}
     assert not loaded["keys"].committed
     for like in (None, tree):
         everywhere = tensorkeep.jax.load(path, like=like, shardings=split)
         assert {everywhere["w"].sharding, everywhere["keys"].sharding, everywhere["n"][0].sharding} == {split}
-        placed = tensorkeep.jax.load(path, like=like, shardings={"w": split, "keys": None, "n": cpus[1]})
+        placed = tensorkeep.jax.load(path, like=like, shardings={"w": split, "keys": None, "n": CPUS[1]})
         assert placed["w"].sharding == split
-        assert placed["n"][0].devices() == {cpus[1]}
+        assert placed["n"][0].devices() == {CPUS[1]}
         check_equal(placed, tree)
     for wrong in ({"w": split}, {"w": {"x": split}, "keys": None, "n": None}, "cpu"):
         with pytest.raises(UnsupportedError, match="`shardings`"):
             tensorkeep.jax.load(path, like=tree, shardings=wrong)
-    with jax.default_device(cpus[3]):
+    with jax.default_device(CPUS[3]):
         moved = tensorkeep.jax.load(path, like=tree)
-        assert moved["w"].devices() == moved["keys"].devices() == {cpus[3]}
+        assert moved["w"].devices() == moved["keys"].devices() == {CPUS[3]}
         assert not moved["w"].committed
 
 
 def test_a_described_sharding_is_over_the_mesh_that_is_set(tmp_path: Path) -> None:
-    mesh = jax.make_mesh((4,), ("x",))
+    mesh = jax.make_mesh((4,), ("x",), devices=CPUS)
     split = NamedSharding(mesh, PartitionSpec("x"))
     tree = {"w": jax.device_put(jnp.arange(8.0), split)}
     path = saved(tree, tmp_path)
