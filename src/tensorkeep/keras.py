@@ -7,7 +7,13 @@
 
 from tensorkeep.errors import importing
 
-with importing(keras="keras"):
+with importing(
+    keras="keras",
+    **{
+        backend: f"{backend}, or set the environment variable KERAS_BACKEND to a backend of Keras that is installed"
+        for backend in ("jax", "openvino", "tensorflow", "torch")
+    },
+):
     import keras  # noqa: F401
 
 from tensorkeep.runs.keras import capture, restore

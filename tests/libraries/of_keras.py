@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,32 @@ X, Y = ORDER.normal(size=(24, 4)).astype("float32"), ORDER.normal(size=(24, 2)).
 
 def test_it_is_the_backend_that_was_asked_for() -> None:
     assert os.environ.get("KERAS_BACKEND", "tensorflow") == BACKEND
+
+
+WITHOUT_A_PACKAGE = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name == {missing!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Missing())
+import {module}
+"""
+
+
+@pytest.mark.parametrize("module", ["tensorkeep.keras", "tensorkeep.integrations.keras"])
+@pytest.mark.parametrize("missing", ["keras", BACKEND])
+def test_a_package_that_is_missing_is_named_with_the_way_to_get_it(missing: str, module: str) -> None:
+    program = WITHOUT_A_PACKAGE.format(missing=missing, module=module)
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
+
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith(f"tensorkeep.errors.MissingDependencyError: {missing}")
+    assert f"Install it: pip install {missing}" in said
+    assert ("KERAS_BACKEND" in said) == (missing != "keras")
 
 
 def new_model(width: int = 3, *, compiled: bool = False) -> Any:
@@ -235,6 +263,14 @@ class TestStoreCheckpoint:
         callback = StoreCheckpoint(store, resume=False)
         assert fit(new_model(), 2, callback).epoch == [0, 1]
         assert callback.resumed is None
+
+    def test_metrics_of_several_numbers_are_left_out(self, tmp_path: Path) -> None:
+        store, model = tensorkeep.CheckpointStore(tmp_path / "run", monitor="val_loss"), new_model()
+        model.compile("sgd", "mse", metrics=[keras.metrics.F1Score(), "mae"], run_eagerly=True)
+
+        fit(model, 1, StoreCheckpoint(store))
+
+        assert set(store.metrics_of(3)) == {"loss", "mae", "val_loss", "val_mae"}
 
     def test_what_does_not_fit(self, tmp_path: Path) -> None:
         for every in (0, "batch", 1.5, True):

@@ -3,11 +3,7 @@
 - `_checkpoint`: `StoreCheckpoint`.
 """
 
-import tensorkeep.errors
-
-with tensorkeep.errors.importing(keras="keras"):
-    import keras  # noqa: F401
-
+import tensorkeep.keras  # noqa: F401 - first: its error says what to install
 from tensorkeep.integrations.keras._checkpoint import Position, StoreCheckpoint
 
 __all__ = ["Position", "StoreCheckpoint"]

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 import keras
 import msgspec
+import numpy as np
 
 from tensorkeep.checkpoint import SaveHandle
 from tensorkeep.errors import FormatError, UnsupportedError
@@ -40,9 +41,9 @@ class StoreCheckpoint(keras.callbacks.Callback):
         model.fit(x, y, epochs=10, callbacks=[StoreCheckpoint(store)])
 
     A step of the store holds the model with its seed generators, the optimizer, the global random generators and the
-    position. Its number is the number of batches so far, and its metrics are the logs. If the store has steps when
-    `fit` begins, the last one is restored into the model, all or nothing, and `fit` continues with the next epoch. If
-    that step was saved within an epoch, `fit` begins that epoch again.
+    position. Its number is the number of batches so far, and its metrics are the numbers in the logs. If the store
+    has steps when `fit` begins, the last one is restored into the model, all or nothing, and `fit` continues with the
+    next epoch. If that step was saved within an epoch, `fit` begins that epoch again.
 
     Args:
         store: The store, or a directory for one that keeps the last 3 steps, and the best one by `val_loss`.
@@ -159,7 +160,7 @@ class StoreCheckpoint(keras.callbacks.Callback):
             self.model.jax_state_sync()  # while jax trains, variables are not in the model
         position = msgspec.structs.asdict(self._position)
         state = capture(model=self.model, rng=self._rng, position=position, **self._objects)
-        metrics = {name: float(value) for name, value in (logs or {}).items()}
+        metrics = _numbers_in(logs or {})
         if self._is_in_background:
             self._handle = self.store.save_async(self._position.step, state, metrics)
         else:
@@ -179,3 +180,8 @@ class StoreCheckpoint(keras.callbacks.Callback):
             ) from None
         restore(state, model=self.model, rng=self._rng, **self._objects)
         return position
+
+
+def _numbers_in(logs: Mapping[str, Any]) -> dict[str, float]:
+    """Return the logs that are numbers: a metric may also give one for each class."""
+    return {name: float(value) for name, value in logs.items() if np.ndim(value) == 0}
