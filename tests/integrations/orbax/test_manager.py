@@ -59,6 +59,25 @@ def test_descriptions_are_templates(alone: JaxProcesses, tmp_path: Path) -> None
     }
 
 
+@pytest.mark.parametrize(("n_processes", "shape"), [(1, (1, 2)), (2, (2, 2))])
+def test_arrays_go_back_to_the_devices_on_which_they_were(
+    n_processes: int, shape: tuple[int, int], tmp_path: Path
+) -> None:
+    theirs = shared(n_processes).run(manager_runs.restored_as_saved, ORBAX, str(tmp_path / "orbax"), shape)
+    ours = shared(n_processes).run(manager_runs.restored_as_saved, OURS, str(tmp_path / "ours"), shape)
+
+    assert ours == theirs
+    assert all(all(said.values()) for said in ours)
+
+
+def test_devices_that_are_not_here_are_left_out(alone: JaxProcesses, tmp_path: Path) -> None:
+    shared(2).run(manager_runs.restored_as_saved, OURS, str(tmp_path / "run"), (2, 2))
+
+    (devices,) = alone.run(manager_runs.restored_elsewhere, str(tmp_path / "run"))
+
+    assert devices == [0]
+
+
 def test_steps_of_orbax_are_continued(alone: JaxProcesses, tmp_path: Path) -> None:
     (said,) = alone.run(manager_runs.coming_from, str(tmp_path / "run"))
 
@@ -67,7 +86,7 @@ def test_steps_of_orbax_are_continued(alone: JaxProcesses, tmp_path: Path) -> No
     assert said["saved"] == [False, True, True, True]
     assert said["steps"] == [2, 3, 5, 6]
     assert said["restored"] is True
-    assert said["shapes"] == "ShapeDtypeStruct(shape=(8, 8), dtype=float32)"
+    assert said["shape"] == (8, 8)
     assert said["as saved"] == 7
     assert sorted(os.listdir(tmp_path / "run" / "step-00000006"))
 
@@ -102,7 +121,7 @@ def test_arguments_do_what_they_say(alone: JaxProcesses, tmp_path: Path) -> None
     assert said.pop("leaves") == (np.ndarray, "bfloat16", 1)
     assert said == {
         "directory": True,
-        "step": ({"by": "me"}, {"loss": 0.5}, "ShapeDtypeStruct(shape=(), dtype=int32)"),
+        "step": ({"by": "me"}, {"loss": 0.5}, "int32"),
         "run": {"run": 7},
         "run later": {"run": 7},
         "with arguments": True,

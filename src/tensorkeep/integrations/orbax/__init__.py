@@ -12,13 +12,12 @@ Arguments and options of orbax itself are taken too; orbax need not be installed
 - `checkpoint_utils`: arguments that restore like a template.
 - `templates`: descriptions of arrays, as `utils` of orbax has them.
 - `options`: `AsyncOptions` and `MultiprocessingOptions`.
-- `_leaf_args`: how one leaf is saved or restored.
 - `_options`: `CheckpointManagerOptions`.
 - `_background`: a save in the background.
 - `_step_store`: the store of a manager, in which all processes do everything together.
 - `_handlers`: handlers, which have nothing to do here.
 - `_older_steps`: steps that orbax left in the directory, and their items as programs saved them.
-- `_tree_metadata`: what a checkpoint holds: `TreeMetadata` and `ScalarMetadata`.
+- `leaves/`: how one leaf is saved and restored, what is known of it, and where it was.
 - `_items`: what is saved and restored for arguments of either library.
 - `_legacy`: `items`, as arguments.
 - `_metadata`: what is known of a run and its steps beside arrays.
@@ -48,9 +47,9 @@ from tensorkeep.integrations.orbax._handlers import (
     PyTreeCheckpointHandler,
     StandardCheckpointHandler,
 )
-from tensorkeep.integrations.orbax._leaf_args import ArrayRestoreArgs, RestoreArgs, SaveArgs
 from tensorkeep.integrations.orbax._manager import CheckpointManager
 from tensorkeep.integrations.orbax._options import CheckpointManagerOptions
+from tensorkeep.integrations.orbax.leaves import ArrayRestoreArgs, RestoreArgs, SaveArgs
 from tensorkeep.integrations.orbax.options import AsyncOptions
 
 __all__ = [

@@ -17,8 +17,15 @@ from tensorkeep.arrays.jax.dtypes import is_lacking
 from tensorkeep.dtypes import BY_NAME
 from tensorkeep.errors import FormatError, SourceMissingError, StateDictMismatchError, UnsupportedError
 from tensorkeep.integrations.orbax._older_steps import as_programs_saved, older_tree
-from tensorkeep.integrations.orbax._tree_metadata import as_template
 from tensorkeep.integrations.orbax.args import Composite
+from tensorkeep.integrations.orbax.leaves import (
+    OF_ARRAYS,
+    SavedSharding,
+    SavedShardings,
+    as_template,
+    described_leaf,
+    saved_shardings,
+)
 from tensorkeep.jax import capture, restore
 from tensorkeep.kinds import Opened
 from tensorkeep.kinds.orbax import OrbaxCheckpoint
@@ -40,11 +47,14 @@ _ITEMS: Final = "orbax.items"
 
 
 def state_to_save(args: Any) -> tuple[Any, dict[str, str]]:
-    """Return what arguments save as plain nested data, and metadata with the names of the items."""
+    """Return what arguments save as plain nested data, and metadata: the names of the items, and shardings."""
     items = items_of(args)
-    if items is None:
-        return _captured(args), {}
-    return {name: _captured(item) for name, item in items.items()}, {_ITEMS: json.dumps(list(items))}
+    state = _captured(args) if items is None else {name: _captured(item) for name, item in items.items()}
+    metadata = {} if items is None else {_ITEMS: json.dumps(list(items))}
+    shardings = saved_shardings(state)
+    if shardings:
+        metadata[OF_ARRAYS] = msgspec.json.encode(shardings).decode()
+    return state, metadata
 
 
 def items_of(args: Any) -> Mapping[str, Any] | None:
@@ -64,6 +74,11 @@ def names_in(opened: Opened) -> list[str] | None:
     return names
 
 
+def shardings_in(opened: Opened) -> SavedShardings:
+    """Return the shardings that the arrays of a checkpoint were saved with; none of what orbax saved."""
+    return SavedShardings(metadata_in(opened, OF_ARRAYS, list[SavedSharding]) or ())
+
+
 def metadata_in(opened: Opened, key: str, kind: type[T]) -> T | None:
     """Return what JSON in the metadata says, if it is there."""
     text = (opened.metadata or {}).get(key)
@@ -75,18 +90,19 @@ def metadata_in(opened: Opened, key: str, kind: type[T]) -> T | None:
 
 def restore_items(opened: Opened, args: Any) -> Any:
     """Restore what arguments ask for; several items as a `Composite`."""
-    names, asked = names_in(opened), items_of(args)
+    names, asked, shardings = names_in(opened), items_of(args), shardings_in(opened)
     if names is None:
         if asked is None:
-            return _restored_item(opened.tree, args, opened.path)
+            return _restored_item(opened.tree, args, opened.path, shardings)
         if asked.keys() != {_DEFAULT}:
             raise _missing_item(list(asked), [_NAMELESS], opened.path)
-        return Composite(**{_DEFAULT: _restored_item(opened.tree, asked[_DEFAULT], opened.path)})
+        return Composite(**{_DEFAULT: _restored_item(opened.tree, asked[_DEFAULT], opened.path, shardings)})
     chosen = dict.fromkeys(names) if args is None else asked
     if chosen is None or not chosen.keys() <= set(names):
         raise _missing_item(list(chosen or [_NAMELESS]), names, opened.path)
     return Composite(**{
-        name: _restored_item(_tree_of(opened, name), item, opened.path) for name, item in chosen.items()
+        name: _restored_item(_tree_of(opened, name), item, opened.path, shardings.below(name))
+        for name, item in chosen.items()
     })
 
 
@@ -94,33 +110,33 @@ def _tree_of(opened: Opened, name: str) -> Any:
     return older_tree(opened, name) if isinstance(opened, OrbaxCheckpoint) else opened.tree[name]
 
 
-def _restored_item(tree: Any, args: Any, path: str) -> Any:
+def _restored_item(tree: Any, args: Any, path: str, saved: SavedShardings) -> Any:
     """Restore one item from what was saved; what does not fit is said in terms of the caller's arguments."""
     try:
-        return as_programs_saved(_restored_as_asked(tree, args))
+        return as_programs_saved(_restored_as_asked(tree, args, saved))
     except StateDictMismatchError as error:
         hint = f"Nothing was changed; {_kind_of(args)}() without a template restores it as it was saved"
         raise error.with_fields(path=path, hint=hint) from None
 
 
-def _restored_as_asked(tree: Any, args: Any) -> Any:
+def _restored_as_asked(tree: Any, args: Any, saved: SavedShardings) -> Any:
     kind = _kind_of(args)
     if args is None or kind in {"JsonRestore", "NumpyRandomKeyRestore"}:
-        return _restored(tree, None, None, strict=True)
+        return _restored(tree, None, None, saved)
     if kind in {"ArrayRestore", "JaxRandomKeyRestore"}:
         shardings = _shardings_of(args.restore_args)
-        return _as_asked(_restored(tree, getattr(args, "item", None), shardings, strict=True), args.restore_args)
+        return _as_asked(_restored(tree, getattr(args, "item", None), shardings, saved), args.restore_args)
     if kind == "StandardRestore":
         if getattr(args, "support_layout", False):
             raise UnsupportedError("layouts of arrays on devices are not restored", expected="support_layout=False")
         shardings = args.fallback_sharding if args.item is None else None
-        return _restored(tree, args.item, shardings, strict=args.strict)
+        return _restored(tree, args.item, shardings, saved, strict=args.strict)
     if kind == "PyTreeRestore":
         if getattr(args, "transforms", None) or getattr(args, "legacy_transform_fn", None) is not None:
             raise UnsupportedError("transforms are not applied", hint="Restore first, then change the tree")
         # With orbax, an empty dict of transforms drops what only the checkpoint has.
         is_partial = args.partial_restore or getattr(args, "transforms", None) is not None
-        restored = _restored(tree, args.item, _shardings_of(args.restore_args), strict=not is_partial)
+        restored = _restored(tree, args.item, _shardings_of(args.restore_args), saved, strict=not is_partial)
         return _as_asked(restored, args.restore_args)
     raise _unknown(args, f"{', '.join(_RESTORES)} or a Composite of these")
 
@@ -142,16 +158,20 @@ def _captured(args: Any) -> Any:
     return capture(args.item)
 
 
-def _restored(tree: Any, like: Any, shardings: Any, *, strict: bool) -> Any:
+def _restored(tree: Any, like: Any, shardings: Any, saved: SavedShardings, *, strict: bool = True) -> Any:
+    def as_saved(path: Any, leaf: Any) -> Any:
+        return _as_saved(leaf, path, saved)
+
     if like is None:
-        like = tree if shardings is not None else jax.tree.map(_as_saved, tree, is_leaf=_is_lazy)
+        like = tree if shardings is not None else jax.tree_util.tree_map_with_path(as_saved, tree, is_leaf=_is_lazy)
     return restore(tree, as_template(like), shardings=shardings, strict=strict)
 
 
-def _as_saved(leaf: Any) -> Any:
+def _as_saved(leaf: Any, path: Any, saved: SavedShardings) -> Any:
     """Return a template for a leaf: NumPy's arrays stay NumPy's, as they may have dtypes that JAX lacks."""
     if not _is_lazy(leaf) or (leaf.library != "numpy" and not is_lacking(leaf.dtype)):
-        return leaf
+        described = described_leaf(leaf, path, saved)
+        return described if getattr(described, "sharding", None) is not None else leaf
     return np.broadcast_to(np.empty((), jax.numpy.dtype(BY_NAME[leaf.dtype].numpy)), leaf.shape)
 
 

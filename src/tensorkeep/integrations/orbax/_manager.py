@@ -264,6 +264,7 @@ class CheckpointManager(OneSave):
         Raises:
             SourceMissingError: If there is no such step.
         """
+        self.wait_until_finished()
         found = self._older.metrics(step) if self._is_older(step) else self._store.metrics_of(step)
         found.pop(BEST, None)
         return found or None
@@ -279,6 +280,7 @@ class CheckpointManager(OneSave):
         Raises:
             SourceMissingError: If there is no such step.
         """
+        self.wait_until_finished()
         with self._opened(step) as opened:
             return described(opened)
 

@@ -9,10 +9,10 @@ from typing import Any, Final
 import msgspec
 
 from tensorkeep.errors import StateError
-from tensorkeep.integrations.orbax._items import metadata_in, names_in
+from tensorkeep.integrations.orbax._items import metadata_in, names_in, shardings_in
 from tensorkeep.integrations.orbax._older_steps import of_step
-from tensorkeep.integrations.orbax._tree_metadata import tree_metadata
 from tensorkeep.integrations.orbax.args import Composite
+from tensorkeep.integrations.orbax.leaves import tree_metadata
 from tensorkeep.kinds import Opened
 from tensorkeep.kinds.orbax import OrbaxCheckpoint
 
@@ -66,7 +66,7 @@ def custom_in(opened: Opened, key: str) -> dict[str, Any]:
 
 def described(opened: Opened) -> Any:
     """Return what a checkpoint holds, as `TreeMetadata`; several items as a `Composite`."""
-    names = names_in(opened)
+    names, shardings = names_in(opened), shardings_in(opened)
     if names is None:
-        return tree_metadata(opened.tree)
-    return Composite(**{name: tree_metadata(opened.tree[name]) for name in names})
+        return tree_metadata(opened.tree, shardings)
+    return Composite(**{name: tree_metadata(opened.tree[name], shardings.below(name)) for name in names})

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from tensorkeep.integrations.orbax._leaf_args import ArrayRestoreArgs, RestoreArgs
+from tensorkeep.integrations.orbax.leaves import ArrayRestoreArgs, RestoreArgs
 
 __all__ = ["construct_restore_args"]
 

@@ -133,6 +133,44 @@ def restored_as_described(directory: str) -> dict[str, Any]:
         }
 
 
+def restored_as_saved(module: str, directory: str, shape: tuple[int, int]) -> dict[str, Any]:
+    """Save arrays over devices, and restore them without a template and as described; return where they are."""
+    ocp = importlib.import_module(module)
+    state = state_of(1, shape)
+    make_keys = jax.jit(lambda: jax.random.split(jax.random.key(7), 2), out_shardings=state["step"].sharding)
+    state["keys"] = make_keys()
+    said: dict[str, Any] = {}
+    with ocp.CheckpointManager(directory) as manager:
+        manager.save(1, args=ocp.args.StandardSave(state))
+    with ocp.CheckpointManager(directory + "-items") as manager:
+        manager.save(1, args=ocp.args.Composite(state=ocp.args.StandardSave(state), data=ocp.args.JsonSave({"a": 1})))
+    handlers = {"item_handlers": ocp.StandardCheckpointHandler()}
+    with (
+        ocp.CheckpointManager(directory, **handlers) as manager,
+        ocp.CheckpointManager(directory + "-items") as of_items,
+    ):
+        described = jax.tree.map(ocp.utils.to_shape_dtype_struct, manager.item_metadata(1)["params"])
+        like = {"params": described} | {name: state[name] for name in ("step", "keys")}
+        found = {
+            "nothing": manager.restore(1, args=ocp.args.StandardRestore()),
+            "description": manager.restore(1, args=ocp.args.StandardRestore(like)),
+            "item": of_items.restore(1, args=ocp.args.Composite(state=ocp.args.StandardRestore())).state,
+        }
+        for name, restored in found.items():
+            arrays = {**restored["params"], "step": restored["step"]}
+            said[name] = equal(arrays, {**state["params"], "step": state["step"]})
+            said[f"keys of {name}"] = restored["keys"].sharding == state["keys"].sharding
+    return said
+
+
+def restored_elsewhere(directory: str) -> list[int]:
+    """Restore a step of another job without a template; return the devices of the arrays."""
+    with importlib.import_module(OURS).CheckpointManager(directory) as manager:
+        restored = manager.restore(1)
+        assert manager.item_metadata(1)["params"]["kernel"].sharding is None
+    return sorted({device.id for array in jax.tree.leaves(restored) for device in array.devices()})
+
+
 def coming_from(directory: str) -> dict[str, Any]:
     """Save steps with orbax and its own options and arguments, and train on with our manager."""
     import orbax.checkpoint as ocp
@@ -154,7 +192,7 @@ def coming_from(directory: str) -> dict[str, Any]:
             "saved": saved,
             "steps": manager.all_steps(),
             "restored": equal(restored, state_of(6, (1, 2))),
-            "shapes": str(manager.item_metadata(6)["params"]["kernel"]),
+            "shape": manager.item_metadata(6)["params"]["kernel"].shape,
             "as saved": float(manager.restore(6)["params"]["kernel"][0, 1]),
         }
 
@@ -199,7 +237,7 @@ def arguments(directory: str) -> dict[str, Any]:
         )
         manager.save(1, args=args, metrics={"loss": 0.5}, custom_metadata={"by": "me"})
         of_step = manager.metadata(1)
-        said["step"] = (of_step.custom_metadata, of_step.metrics, str(of_step.item_metadata.state["step"]))
+        said["step"] = (of_step.custom_metadata, of_step.metrics, of_step.item_metadata.state["step"].dtype.name)
         said["run"] = manager.metadata().custom_metadata
     like = abstract(state_of(0, (2, 1)))
     with ours.CheckpointManager(directory) as manager:

@@ -12,6 +12,7 @@ import numpy as np
 
 from tensorkeep.arrays import EncodedObject
 from tensorkeep.dtypes import BY_NAME
+from tensorkeep.integrations.orbax.leaves._shardings import SavedShardings
 from tensorkeep.tensors import LazyTensor
 
 _ZEROS: Final = {"b": False, "i": 0, "f": 0.0, "c": 0j}
@@ -92,9 +93,13 @@ class TreeMetadata:
         return cls(jax.tree.unflatten(structure, parts))
 
 
-def tree_metadata(tree: Any) -> Any:
+def tree_metadata(tree: Any, shardings: SavedShardings) -> Any:
     """Describe a tree of lazy tensors and data; what is no dict, list or tuple is a leaf."""
-    described = jax.tree.map(_described, tree, is_leaf=lambda leaf: isinstance(leaf, LazyTensor))
+
+    def describe(path: Any, leaf: Any) -> Any:
+        return described_leaf(leaf, path, shardings)
+
+    described = jax.tree_util.tree_map_with_path(describe, tree, is_leaf=lambda leaf: isinstance(leaf, LazyTensor))
     return TreeMetadata(described) if isinstance(described, dict | list | tuple) else described
 
 
@@ -104,6 +109,15 @@ def as_template(like: Any) -> Any:
     if not any(isinstance(leaf, ScalarMetadata) for leaf in jax.tree.leaves(tree)):
         return tree
     return jax.tree.map(lambda leaf: _ZEROS[leaf.dtype.kind] if isinstance(leaf, ScalarMetadata) else leaf, tree)
+
+
+def described_leaf(leaf: Any, path: Any, shardings: SavedShardings) -> Any:
+    """Describe one leaf, with the sharding that it was saved with if its devices are here."""
+    described = _described(leaf)
+    if not isinstance(described, jax.ShapeDtypeStruct):
+        return described
+    sharding = shardings.of(path, described.shape)
+    return described if sharding is None else _struct(described.shape, described.dtype, sharding)
 
 
 def _described(leaf: Any) -> Any:
@@ -128,6 +142,6 @@ def _described_object(value: EncodedObject) -> Any:
     return value
 
 
-def _struct(shape: tuple[int, ...], dtype: Any) -> Any:
+def _struct(shape: tuple[int, ...], dtype: Any, sharding: Any = None) -> Any:
     describe: Any = jax.ShapeDtypeStruct
-    return describe(shape, jax.numpy.dtype(dtype))
+    return describe(shape, dtype if sharding else jax.numpy.dtype(dtype), sharding=sharding)
