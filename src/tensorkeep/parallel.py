@@ -224,6 +224,11 @@ def batches_of(items: Iterable[_Item], nbytes_of: Callable[[_Item], int]) -> lis
 
 def parallel_for_each(items: Collection[_Item], work: Callable[[_Item], object], *, n_threads: int) -> None:
     """Run `work` for each item in parallel threads, including this one; the first failure ends the others."""
+    n_others = min(n_threads, len(items)) - 1
+    if n_others <= 0:
+        for item in items:
+            work(item)
+        return
     waiting = iter(items)
     lock = threading.Lock()
     failures: list[BaseException] = []
@@ -241,7 +246,6 @@ def parallel_for_each(items: Collection[_Item], work: Callable[[_Item], object],
                 failures.append(error)
                 is_stopped.set()
 
-    n_others = min(n_threads, len(items)) - 1
     threads = [threading.Thread(target=run, name="tensorkeep-read", daemon=True) for _ in range(n_others)]
     try:
         started = list(takewhile(try_to_start, threads))

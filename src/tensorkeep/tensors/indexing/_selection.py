@@ -94,6 +94,8 @@ def parse_index(index: Any, shape: tuple[int, ...]) -> Selection:
 def _check_arrays(local: list[Any]) -> None:
     """Refuse arrays of positions that cannot be broadcast, before anything is read."""
     shapes = [item.shape for item in local if isinstance(item, np.ndarray)]
+    if len(shapes) < 2:
+        return
     try:
         np.broadcast_shapes(*shapes)
     except ValueError:

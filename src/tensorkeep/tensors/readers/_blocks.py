@@ -79,8 +79,7 @@ def _copied(block: Array) -> Array:
 
 def _copy(into: Array, block: Array) -> None:
     """Copy a block, tile by tile if neighbors in one array are far apart in the other."""
-    here, there = _closest_axis(block), _closest_axis(into)
-    if here == there or block.size <= _TILE_LENGTH**2:
+    if block.size <= _TILE_LENGTH**2 or (here := _closest_axis(block)) == (there := _closest_axis(into)):
         np.copyto(into, block)
         return
     tile = [slice(None)] * block.ndim

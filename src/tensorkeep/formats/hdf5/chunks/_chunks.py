@@ -13,6 +13,7 @@ from tensorkeep.buffers import Buffer
 from tensorkeep.errors import FormatError, LimitError, TensorkeepError
 from tensorkeep.formats._chunks import Checksum, StoredChunk
 from tensorkeep.formats.hdf5._layout import Chunked
+from tensorkeep.formats.hdf5.chunks._arrays import Entry
 from tensorkeep.formats.hdf5.chunks._filters import FLETCHER, Filter, min_stored_nbytes, unfilter
 from tensorkeep.formats.hdf5.chunks._index import Grid, read_index
 from tensorkeep.formats.hdf5.structures import CHECKSUM_NBYTES, FLETCHER32, Blocks, Dialect
@@ -62,6 +63,7 @@ class Hdf5Chunks:
         self.fill = dataset.fill
         self.fill_shape = dataset.element
         self._nbytes = prod(extents) * dataset.itemsize
+        self._by_left_out: dict[int, tuple[bool, int]] = {}
         self._stored: Mapping[tuple[int, ...], StoredChunk] | None = None
         self._lock = ReadLock()
 
@@ -108,21 +110,29 @@ class Hdf5Chunks:
                 found=f"{nbytes:,} bytes",
             )
 
-    def _chunk(self, place: tuple[int, ...], entry: Any) -> StoredChunk:
+    def _chunk(self, place: tuple[int, ...], entry: Entry) -> StoredChunk:
         dataset, layout = self._dataset, self._dataset.layout
         left_out = entry.left_out
         if layout and not layout.filters_edges and self._is_at_an_edge(place):
             left_out = (1 << len(dataset.filters)) - 1
-        applied = tuple(each for at, each in enumerate(dataset.filters) if not left_out >> at & 1)
         nbytes = self._nbytes if entry.nbytes is None else entry.nbytes
-        least = min_stored_nbytes(applied, self._nbytes)
-        if nbytes < least or (not applied and nbytes > least):
+        is_plain, least = self._stored_as(left_out)
+        if nbytes < least or (is_plain and nbytes > least):
             raise FormatError(
                 "a chunk has another size than its shape",
                 expected=f"{self._nbytes:,} bytes",
                 found=f"{nbytes:,} bytes in the file",
             )
-        return StoredChunk(dataset.dialect.span(entry.address, nbytes), not applied, left_out)
+        return StoredChunk(dataset.dialect.span(entry.address, nbytes), is_plain, left_out)
+
+    def _stored_as(self, left_out: int) -> tuple[bool, int]:
+        """Say whether chunks without some filters are stored plainly, and how many bytes they take at least."""
+        known = self._by_left_out.get(left_out)
+        if known is None:
+            applied = tuple(each for at, each in enumerate(self._dataset.filters) if not left_out >> at & 1)
+            known = not applied, min_stored_nbytes(applied, self._nbytes)
+            self._by_left_out[left_out] = known
+        return known
 
     def _is_at_an_edge(self, place: tuple[int, ...]) -> bool:
         return any(

@@ -143,7 +143,12 @@ def _unshuffled(data: Buffer, values: tuple[int, ...]) -> Buffer:
     whole = n_elements * size
     view = np.frombuffer(data, np.uint8)
     elements: Any = np.empty(len(view), np.uint8)
-    elements[:whole].reshape(n_elements, size)[...] = view[:whole].reshape(size, n_elements).T
+    rows, columns = elements[:whole].reshape(n_elements, size), view[:whole].reshape(size, n_elements)
+    if size > n_elements:
+        rows[...] = columns.T
+    else:
+        for place in range(size):  # NumPy copies a transposed array element by element, three times as slowly
+            rows[:, place] = columns[place]
     elements[whole:] = view[whole:]
     return memoryview(elements)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from math import prod
+from operator import floordiv, lt, mod
 
 import msgspec
 
@@ -59,7 +60,7 @@ def read_index(dialect: Dialect, layout: Chunked, grid: Grid, nbytes: int) -> Pa
     found: dict[tuple[int, ...], Entry] = {}
     for entry in entries:
         place = entry.place if isinstance(entry.place, tuple) else places.place_of(entry.place)
-        if all(at < extent for at, extent in zip(place, grid.extents, strict=True)):
+        if all(map(lt, place, grid.extents)):
             if place in found:
                 raise FormatError("a chunk is in its index twice", found=f"chunk {place}")
             found[place] = entry
@@ -100,10 +101,9 @@ def _read_old_tree(dialect: Dialect, layout: Chunked, address: int) -> Parsing[l
     entries: list[Entry] = []
     for data, at in (yield from read_btree_v1(dialect, address, CHUNKS, key.size)):
         nbytes, left_out, *starts = key.unpack(data)
-        steps = [divmod(start, extent) for start, extent in zip(starts, layout.shape, strict=False)]
-        if any(rest for _, rest in steps) or starts[-1]:
+        if any(map(mod, starts, layout.shape)) or starts[-1]:
             raise FormatError("a chunk begins between two chunks", found=f"at {starts}")
-        entries.append(Entry(tuple(place for place, _ in steps), at, nbytes, left_out))
+        entries.append(Entry(tuple(map(floordiv, starts, layout.shape)), at, nbytes, left_out))
     return entries
 
 

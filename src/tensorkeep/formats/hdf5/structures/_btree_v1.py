@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from struct import Struct
 from typing import Final
 
 import msgspec
@@ -63,10 +64,7 @@ def _read_node(dialect: Dialect, address: int, kind: int, key_nbytes: int) -> Pa
     fields.position = prefix_nbytes
     if nbytes > fields.n_left:
         fields = Fields((yield [dialect.span(address + prefix_nbytes, nbytes)])[0])
-    entries: list[Entry] = []
-    for _ in range(n_entries):
-        key, child = fields.take(key_nbytes), dialect.address(fields)
-        if child is None:
-            raise FormatError("an entry of a B-tree leads nowhere", found=f"node {address:,}")
-        entries.append((key, child))
-    return _Node(level, entries)
+    pairs = list(Struct(f"{key_nbytes}s{dialect.address_nbytes}s").iter_unpack(fields.take(nbytes)))
+    if any(child == dialect.nowhere for _, child in pairs):
+        raise FormatError("an entry of a B-tree leads nowhere", found=f"node {address:,}")
+    return _Node(level, [(key, int.from_bytes(child, "little")) for key, child in pairs])

@@ -60,6 +60,11 @@ class Dialect(msgspec.Struct, frozen=True):
     address_nbytes: int
     length_nbytes: int
 
+    @property
+    def nowhere(self) -> bytes:
+        """The address of nothing."""
+        return b"\xff" * self.address_nbytes
+
     def address(self, fields: Fields) -> int | None:
         """Return the next address; None if it is of nothing."""
         raw = fields.take(self.address_nbytes)
