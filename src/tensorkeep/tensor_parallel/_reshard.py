@@ -128,7 +128,8 @@ def reshard_for_ranks(
         IntegrityError: If the checkpoint is not whole, or bytes are not those that were saved.
         FormatError: If the index, a header or the plan is malformed.
         DtypeError: If safetensors has no such dtype.
-        LimitError: If the config, the plan or the index of a rank is too large, or building the model takes too long.
+        LimitError: If the config, the plan or the index of a rank is too large, building the model takes too long, or
+            tensors that share bytes would take many times the size of their files.
         UnsupportedError: If there is no such style, no plan for the model, the destination is a URL, or what is open
             already is given with `variant`, `key` or `executor`.
         MissingDependencyError: If the model's plan is needed, and transformers or torch is not installed.
@@ -155,6 +156,7 @@ def reshard_for_ranks(
     with ExitStack() as files:
         _refuse_existing(target, overwrite=overwrite)
         opened = whole_checkpoint(given, variant, files, Keys.given(key))
+        opened.refuse_expanded(opened)
         identities = identities_of([opened])
         shares = _shares(opened, path, styles, n_ranks)
         options = SaveOptions(

@@ -105,9 +105,14 @@ def test_many_names_of_one_dataset_are_not_copied(tmp_path: Path) -> None:
 
     def convert() -> None:
         assert tensorkeep.convert(path, tmp_path / "a.safetensors").n_tensors == 1
-        for load in (tensorkeep.load, lambda given: tensorkeep.export(given, tmp_path / "a.npz")):
+        for copy in (
+            tensorkeep.load,
+            lambda given: tensorkeep.export(given, tmp_path / "a.npz"),
+            lambda given: tensorkeep.reshard(given, tmp_path / "resharded"),
+            lambda given: tensorkeep.reshard_for_ranks(given, tmp_path / "ranks", 2),
+        ):
             with pytest.raises(LimitError, match="many times the size of the file"):
-                load(path)
+                copy(path)
 
     assert with_peak(convert)[1] < 32 * 2**20
     assert (tmp_path / "a.safetensors").stat().st_size < 2 * 2**20

@@ -124,7 +124,8 @@ def reshard(
         TypeError: If a name or metadata is not text, or the source is tensors that are not lazy.
         UnsupportedError: If a size, name or layout is invalid, a directory has several checkpoints, or an open source
             is given with `variant`, `key`, `trust` or, if it is a view, `provenance`.
-        LimitError: If there are more names than a header can hold.
+        LimitError: If there are more names than a header can hold, or tensors that share bytes would take many times
+            the size of their files.
         BusyError: If another process is saving there.
         SourceChangedError: If the source was saved again meanwhile.
         TransportError: If the source cannot be read, the directory's parent is missing, the directory is not

@@ -66,6 +66,8 @@ def rewrite_as_one(
         read = [source for _, source in opened]
         by_path = [(path, each) for path, each in zip(sources, read, strict=True) if isinstance(path, str)]
         wanted, _ = select_and_drop(concatenate(read), rewrite)
+        for source in read:
+            source.refuse_expanded([name for name in source if name in wanted])
         refuse_loss = loss_guard(target, options.stem, read, takes_all=rewrite.takes_all, overwrite=overwrite)
         refuse_loss()
         identities = identities_of(read)
