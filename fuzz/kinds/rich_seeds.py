@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import ml_dtypes
 import numpy as np
 
 __all__ = ["WRITERS"]
+
+_KEPT = Path(__file__).parents[2] / "tests" / "kinds" / "hdf5" / "files"
 
 _FIELDS: Any = [("a", "<f4", (2,)), ("packed", ">f8"), ("text", "U2"), ("flag", "u1"), ("in", [("z", "<f4")])]
 _RECORDS = np.zeros(3, _FIELDS)
@@ -51,6 +54,11 @@ def _hdf5(libver: str) -> Callable[[Path], Path]:
         return directory / "a.h5"
 
     return write
+
+
+def _kept(name: str) -> Callable[[Path], Path]:
+    """Copy a file that no installed version of its library writes."""
+    return lambda directory: Path(shutil.copy(_KEPT / name, directory))
 
 
 def _fill(file: Any) -> None:
@@ -194,6 +202,8 @@ WRITERS: dict[str, Callable[[Path], Path]] = {
     "RichNpy": _npy,
     "RichHdf5": _hdf5("earliest"),
     "RichNewHdf5": _hdf5("latest"),
+    "RichHdf5OfVersion2": _kept("written-by-hdf5-2.h5"),
+    "RichHdf5OfSuperblock1": _kept("superblock-1.h5"),
     "RichLegacyKeras": _legacy_keras,
     "RichGguf": _gguf,
     "RichOnnx": _onnx,

@@ -12,7 +12,7 @@ import pytest
 
 import tensorkeep
 from tensorkeep.errors import LimitError
-from tests.support.hdf5_oracle import numbers, write
+from tests.support.hdf5_oracle import numbers, resummed, write
 from tests.support.peak_memory import with_peak
 
 TIES = {
@@ -98,6 +98,38 @@ def with_many_headers(path: Path, n_headers: int) -> Path:
     path.unlink()
     path.write_bytes(content)
     return path
+
+
+def with_many_chunks(path: Path, n_datasets: int) -> Path:
+    """Write datasets of different lengths, each one chunk with a checksum, that all begin at one byte."""
+
+    def fill(file: h5py.File) -> None:
+        for number in range(n_datasets):
+            shape = (2**20 - number,)
+            file.create_dataset(f"chunk {number}", shape, "u1", chunks=shape, fletcher32=True)
+        file["chunk 0"][...] = 1
+
+    write(path, fill, libver="v110")
+    with h5py.File(path) as file:
+        start = file["chunk 0"].id.get_chunk_info(0).byte_offset
+    content = path.read_bytes()
+    for number in range(1, n_datasets):
+        layout = b"\x04\x02\x02\x02\x03" + (2**20 - number).to_bytes(3, "little") + b"\x01\0\0\x01"
+        unwritten = layout + bytes(12) + b"\xff" * 8
+        assert content.count(unwritten) == 1
+        nbytes = 2**20 - number + 4
+        content = content.replace(unwritten, layout + struct.pack("<QIQ", nbytes, 0, start))
+    path.unlink()
+    path.write_bytes(resummed(content))
+    return path
+
+
+def test_many_checksums_of_the_same_bytes_are_not_computed(tmp_path: Path) -> None:
+    path = with_many_chunks(tmp_path / "a.h5", 1200)
+
+    assert tensorkeep.verify(path, names=["chunk 0"]).is_whole
+    with pytest.raises(LimitError, match=r"many times the size of the file.*Verify fewer"):
+        tensorkeep.verify(path)
 
 
 def test_many_names_of_one_dataset_are_not_copied(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import tensorkeep
-from tests.support.hdf5_oracle import SETTINGS, numbers, same
+from tests.support.hdf5_oracle import SETTINGS, numbers, resummed, same
 
 PATH = Path(__file__).parent / "files" / "written-by-hdf5-2.h5"
 COMPLEX = {f"complex F{bits}{order}": f"f{bits // 8}" for bits in (16, 32, 64) for order in ("LE", "BE")}
@@ -73,19 +73,3 @@ def test_complex_numbers_of_another_form_are_not_read() -> None:
         "complex numbers, made of floating-point numbers"
     }
     assert "complex F32LE" in legacy
-
-
-def resummed(content: bytes) -> bytes:
-    """Return a file whose object headers have the checksums of what is in them."""
-    from tensorkeep.formats.hdf5.structures._checksums import CHECKSUM_NBYTES, lookup3
-
-    data = bytearray(content)
-    start = data.find(b"OHDR")
-    while start >= 0:
-        flags = data[start + 5]
-        at = start + 6 + (16 if flags & 0x20 else 0) + (4 if flags & 0x10 else 0)
-        width = 1 << (flags & 3)
-        stop = at + width + int.from_bytes(data[at : at + width], "little")
-        data[stop : stop + CHECKSUM_NBYTES] = lookup3(bytes(data[start:stop])).to_bytes(CHECKSUM_NBYTES, "little")
-        start = data.find(b"OHDR", stop)
-    return bytes(data)

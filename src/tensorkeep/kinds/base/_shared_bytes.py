@@ -9,12 +9,14 @@ from typing import Any
 from tensorkeep.arrays import Extent
 from tensorkeep.dtypes import ALL_BY_NAME
 from tensorkeep.formats import TensorPlace
+from tensorkeep.kinds.base._checks import Checks
 from tensorkeep.kinds.base._convertible import StoredView
 from tensorkeep.kinds.base._expansion import refuse_expansion
 from tensorkeep.kinds.base._flat_file import FlatFile
 from tensorkeep.limits import MAX_EXPANDED_NBYTES
 from tensorkeep.parallel import Progress
 from tensorkeep.tensors import c_strides
+from tensorkeep.transport import ByteSource
 
 
 class SharedBytesFile(FlatFile):
@@ -45,8 +47,15 @@ class SharedBytesFile(FlatFile):
             else:
                 sources.append(place.chunks.source)
                 read_nbytes += sum(len(chunk.span) for chunk in place.chunks.stored().values())
-        stored_nbytes = sum(source.nbytes for source in {id(source): source for source in sources}.values())
-        refuse_expansion(nbytes, stored_nbytes, self.path, "Select fewer tensors", read_nbytes)
+        refuse_expansion(nbytes, _nbytes_of(sources), self.path, "Select fewer tensors", read_nbytes)
+
+    def checks(self, names: Iterable[str] | None = None) -> Checks:
+        """Return the checksums in the file for some tensors or all, unless they are of the same bytes many times."""
+        found = super().checks(names)
+        nbytes = sum(len(check.span) for check in found.checks)
+        sources = [check.source for check in found.checks if not isinstance(check.source, str)]
+        refuse_expansion(nbytes, _nbytes_of([*self.sources.values(), *sources]), self.path, "Verify fewer tensors")
+        return found
 
     def load(self, names: Iterable[str] | None = None, *, progress: Progress | None = None) -> dict[str, Any]:
         """Read whole tensors, each into its own memory, unless they take many times the size of the file."""
@@ -65,3 +74,8 @@ class SharedBytesFile(FlatFile):
         extent = Extent(storage, place.start, place.start + nbytes)
         identity = storage, place.dtype, place.is_big_endian, place.start, place.shape, *steps
         return StoredView(identity, extent)
+
+
+def _nbytes_of(sources: Iterable[ByteSource]) -> int:
+    """Return the size of all sources, each counted once."""
+    return sum(source.nbytes for source in {id(source): source for source in sources}.values())
