@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import gc
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +87,26 @@ def test_a_lazy_tensor_goes_to_paddle_through_dlpack(tmp_path: Path) -> None:
         assert file["w"].__dlpack_device__() == (1, 0)
     with tensorkeep.open(tmp_path / "x.safetensors") as file:
         assert paddle.utils.dlpack.from_dlpack(file["w"].__dlpack__()).tolist() == list(range(6))
+
+
+IMPORTED_AGAIN = """
+import sys
+import paddle
+import tensorkeep
+
+with tensorkeep.open(sys.argv[1], framework="paddle") as file:
+    print({name: paddle.from_dlpack(lazy).numpy().tolist() for name, lazy in file.items()})
+"""
+
+
+def test_paddle_takes_and_frees_what_was_opened_for_paddle(tmp_path: Path) -> None:
+    dtypes = ("float32", "uint32", "uint64", "bool", "int8")
+    tensorkeep.save({dtype: np.ones(2, dtype) for dtype in dtypes}, tmp_path / "x.safetensors")
+    command = [sys.executable, "-c", IMPORTED_AGAIN, str(tmp_path / "x.safetensors")]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+    assert ast.literal_eval(done.stdout) == {dtype: [1, 1] for dtype in dtypes}, done.stderr[-2000:]
 
 
 def test_without_the_fast_way_everything_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

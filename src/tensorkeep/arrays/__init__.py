@@ -30,6 +30,7 @@ from tensorkeep.arrays._attributes import dense_order
 from tensorkeep.arrays._base import (
     DenseArrays,
     EncodedObject,
+    ExportedArrays,
     Extent,
     FilledArrays,
     Library,
@@ -38,6 +39,7 @@ from tensorkeep.arrays._base import (
     StreamedTensor,
     TensorToWrite,
     can_be_filled,
+    prepares_exports,
 )
 from tensorkeep.arrays._codec import (
     convert_to,
@@ -98,6 +100,7 @@ __all__ = [
     "DeviceFetches",
     "DeviceMemory",
     "EncodedObject",
+    "ExportedArrays",
     "Extent",
     "Fetched",
     "FetchingMemory",
@@ -142,6 +145,7 @@ __all__ = [
     "order_of",
     "pieces",
     "plain_library",
+    "prepares_exports",
     "refuse_unused_device",
     "tensor_hint",
     "tensor_to_write",

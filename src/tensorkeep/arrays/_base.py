@@ -229,6 +229,18 @@ def can_be_filled(adapter: DenseArrays) -> TypeGuard[FilledArrays]:
     return hasattr(adapter, "filled")
 
 
+class ExportedArrays(DenseArrays, Protocol):
+    """Tensors of a library that must not be exported through DLPack as they were loaded."""
+
+    def for_export(self, tensor: Any) -> Any:
+        """Return a tensor of the same elements that may be exported."""
+
+
+def prepares_exports(adapter: DenseArrays) -> TypeGuard[ExportedArrays]:
+    """Whether an adapter has `for_export`."""
+    return hasattr(adapter, "for_export")
+
+
 class SharedMemory(Protocol):
     """Tensors that are views of one storage."""
 

@@ -103,6 +103,14 @@ class PaddleArrays(ArraysByNumpy):
         (memory,) = bytes_at(start, start + reach * dtype.itemsize, tensor)
         return np.ndarray(shape, dtype, memory, 0, tuple(stride * dtype.itemsize for stride in tensor.strides))
 
+    def for_export(self, tensor: Any) -> Any:
+        """Return a copy in Paddle's own memory: Paddle never ends freeing other memory that it took twice."""
+        name = _NAMES[tensor.dtype]
+        if name not in _WITHOUT_KERNELS:
+            return tensor.clone()
+        bits = self.as_numpy(tensor, "").view(name.removeprefix("u"))
+        return _view(paddle.to_tensor(bits, place=tensor.place), tensor.dtype)
+
     def _adopt(self, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, Any]:
         return {name: _made(name, array) for name, array in arrays.items()}
 

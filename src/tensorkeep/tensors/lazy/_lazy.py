@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from operator import index as as_int
 from typing import TYPE_CHECKING, Any, Generic, overload
 
-from tensorkeep.arrays import ArrayT, TensorToWrite
+from tensorkeep.arrays import ArrayT, TensorToWrite, prepares_exports
 from tensorkeep.arrays.elements import known_dtype
 from tensorkeep.errors import DtypeError, SelectionError
 from tensorkeep.markup import page
@@ -299,6 +299,9 @@ class LazyTensor(TensorFacts, Generic[ArrayT]):
     def __dlpack__(self, **options: Any) -> Any:
         """Read the whole tensor in the file's framework, and export it."""
         tensor: Any = self.load()
+        adapter = self._reader.adapter
+        if prepares_exports(adapter):
+            tensor = adapter.for_export(tensor)
         return tensor.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
