@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -70,6 +70,7 @@ def new_model(width: int = 3, *, compiled: bool = False) -> Any:
 
 class TestKeras(RunStates):
     api = tensorkeep.keras
+    only_model: ClassVar[dict[str, Any]] = {"optimizer": False}
 
     def run(self, width: int = 3) -> dict[str, Any]:
         model = new_model(width)

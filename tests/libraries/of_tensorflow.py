@@ -37,7 +37,7 @@ def test_memory_is_shared_only_where_kernels_can_use_it(dtype: str, offset: int)
 def test_devices(tmp_path: Path) -> None:
     tensorkeep.save({"w": np.arange(3.0)}, tmp_path / "x.safetensors")
 
-    for device in ("cpu", "/CPU:0", "CPU:0", None):
+    for device in ("cpu", "/CPU:0", "CPU:0", None, tf.config.list_logical_devices()[0]):
         loaded = tensorkeep.load(tmp_path / "x.safetensors", framework="tf", device=device)
         assert loaded["w"].device.endswith("/device:CPU:0")
     for device in ("/GPU:0", "nonsense", "/CPU:7", ""):

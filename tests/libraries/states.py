@@ -26,6 +26,9 @@ class RunStates:
     draws: ClassVar[bool] = True
     """Whether the library has a global random generator."""
 
+    only_model: ClassVar[dict[str, Any]] = {}
+    """What leaves everything but the model out of a capture or restore."""
+
     def run(self, width: int = 3) -> dict[str, Any]:
         """Return a new model and its optimizer, with weights that no other run has."""
         raise NotImplementedError
@@ -81,6 +84,21 @@ class RunStates:
         self.api.restore(tmp_path / "x.safetensors", **run)
 
         assert self.content(run) == before
+
+    def test_a_file_of_only_a_model_is_restored_as_the_error_says(self, tmp_path: Path) -> None:
+        run, other = self.run(), self.run()
+        tensorkeep.save(as_numpy(self.captured(run))["model"], tmp_path / "x.safetensors")
+
+        with pytest.raises(StateDictMismatchError) as caught:
+            self.api.restore(tmp_path / "x.safetensors", model=other["model"])
+        assert 'restore({"model": tensorkeep.load(path)}, model=model, rng=False)' in str(caught.value)
+        state = {"model": tensorkeep.load(tmp_path / "x.safetensors")}
+        self.api.restore(state, model=other["model"], rng=False, **self.only_model)
+
+        restored, saved = (
+            flat(self.api.capture(model=each["model"], rng=False, **self.only_model)) for each in (other, run)
+        )
+        assert list(restored.values()) == list(saved.values())
 
     def test_what_does_not_fit_changes_nothing(self, tmp_path: Path) -> None:
         wider, run = self.run(width=5), self.run()

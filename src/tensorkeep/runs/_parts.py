@@ -42,19 +42,21 @@ def load_parts(
     if isinstance(source, CheckpointStore):
         raise TypeError("restore takes one state, not a store: restore(store.load(), ...), or store.path_of(step)")
     if isinstance(source, Mapping):
-        return _split(source, wanted, "<state>")
+        return _split(source, wanted, "<state>", framework)
     library: Any = framework or others_on[0]
     with open_checkpoint(source, framework=library) as opened:
         if not opened.loads_parts:
-            return _split(opened.load_tree(), wanted, opened.path)
-        parts, others = _split(opened.tree, wanted, opened.path)
+            return _split(opened.load_tree(), wanted, opened.path, framework)
+        parts, others = _split(opened.tree, wanted, opened.path, framework)
         names = {part: _name_in(opened.tree, part) for part in parts}
         loaded = _load(opened, names.values(), classes, "cpu", framework)
         rest = _load(opened, others, classes, others_on[1], None)
         return {part: loaded[name] for part, name in names.items()}, rest
 
 
-def _split(state: Any, wanted: Collection[str], path: str) -> tuple[dict[str, Any], dict[Any, Any]]:
+def _split(
+    state: Any, wanted: Collection[str], path: str, framework: str | None
+) -> tuple[dict[str, Any], dict[Any, Any]]:
     """Return the wanted parts of a state, and everything in it that is not a part of a training state."""
     if not isinstance(state, Mapping):
         raise StateDictMismatchError(
@@ -70,7 +72,7 @@ def _split(state: Any, wanted: Collection[str], path: str) -> tuple[dict[str, An
             f"the checkpoint has no {' and no '.join(missing)}",
             path=path,
             found=listed(state, _N_LISTED) or "nothing",
-            hint=_advice(missing),
+            hint=_advice(missing, framework),
             missing=missing,
         )
     others = {name: value for name, value in state.items() if name not in {*names.values(), *_PARTS}}
@@ -97,9 +99,11 @@ def _path_of(key: Any) -> str:
     return key_text(encode_tree(key, leaf=lambda _: None, compose=lambda _: None).tree)
 
 
-def _advice(missing: list[str]) -> str:
+def _advice(missing: list[str], framework: str | None) -> str:
     if missing == ["rng"]:
         return "Pass rng=False to leave the random generators unchanged"
-    if "model" in missing:
+    if "model" in missing and framework is None:  # of torch
         return "Use load_into for a file that holds only the tensors of a model"
+    if "model" in missing:
+        return 'If these are a model alone, call restore({"model": tensorkeep.load(path)}, model=model, rng=False)'
     return "Leave out what the checkpoint does not have"

@@ -217,7 +217,7 @@ def restore(
     try:
         return restore_run(_Keras(), source, objects, extra, rng=rng, strict=strict, classes=classes)
     except StateDictMismatchError as error:
-        if optimizer is None and "optimizer" in error.missing:
+        if optimizer is None and "optimizer" in error.missing and "model" not in error.missing:
             hint = "The optimizer of a compiled model is restored too: pass optimizer=False to leave it unchanged"
             raise error.with_fields(hint=hint) from None
         raise

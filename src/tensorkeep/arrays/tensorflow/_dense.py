@@ -98,8 +98,9 @@ class TensorflowArrays(ArraysByNumpy):
 def _checked(device: Any) -> str:
     """Return the full name of a device, or refuse one that is not here."""
     here = [known.name for known in tf.config.list_logical_devices()]
+    name = str(device.name if isinstance(device, tf.config.LogicalDevice) else device)
     try:
-        asked = tf.DeviceSpec.from_string(device if str(device).startswith("/") else f"/{device}")
+        asked = tf.DeviceSpec.from_string(name if name.startswith("/") else f"/{name}")
         wanted = f"/device:{(asked.device_type or '').upper()}:{asked.device_index or 0}"
     except (ValueError, AttributeError):
         wanted = ""
