@@ -29,10 +29,15 @@ def platform(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 def test_short_reads_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "content"
     path.write_bytes(CONTENT)
-    real = os.preadv
-    monkeypatch.setattr(os, "preadv", lambda fd, buffers, offset: real(fd, [buffers[0][:7]], offset))
+    pread, preadv = os.pread, os.preadv
+    monkeypatch.setattr(os, "pread", lambda fd, _, offset: pread(fd, 7, offset))
+    monkeypatch.setattr(os, "preadv", lambda fd, buffers, offset: preadv(fd, [buffers[0][:7]], offset))
+    source = LocalFile(str(path), backend="pread")
+    into = bytearray(990)
 
-    assert bytes(LocalFile(str(path), backend="pread").read(ByteRange(10, 1_000))) == CONTENT[10:1_000]
+    source.read_into([(10, memoryview(into))])
+
+    assert bytes(source.read(ByteRange(10, 1_000))) == into == CONTENT[10:1_000]
 
 
 def test_a_failing_read_is_an_error_with_the_number_of_the_system(
@@ -45,11 +50,13 @@ def test_a_failing_read_is_an_error_with_the_number_of_the_system(
     def fail(*_: object) -> int:
         raise OSError(5, "Input/output error")
 
+    monkeypatch.setattr(os, "pread", fail)
     monkeypatch.setattr(os, "preadv", fail)
-    with pytest.raises(TransportError, match=r"could not read the file.*Input/output error") as caught:
-        source.read(ByteRange(0, 10))
-    assert caught.value.errno == 5
-    assert caught.value.path == str(path)
+    for read in (lambda: source.read(ByteRange(0, 10)), lambda: source.read_into([(0, memoryview(bytearray(10)))])):
+        with pytest.raises(TransportError, match=r"could not read the file.*Input/output error") as caught:
+            read()
+        assert caught.value.errno == 5
+        assert caught.value.path == str(path)
 
 
 def test_a_file_that_became_shorter_is_an_error(tmp_path: Path, platform: None) -> None:

@@ -70,6 +70,9 @@ def test_a_read_ends_with_the_file(fd: int, positioned: bool, monkeypatch: pytes
     assert _platform.read_at(fd, len(CONTENT) - 30, memoryview(into)) == 30
     assert into == CONTENT[-30:] + bytes(70)
     assert _platform.read_at(fd, len(CONTENT) + 5, memoryview(into)) == 0
+    assert _platform.read_new(fd, 10, len(CONTENT) - 20) == CONTENT[10:-10]
+    assert _platform.read_new(fd, len(CONTENT) - 30, 100) == CONTENT[-30:]
+    assert _platform.read_new(fd, len(CONTENT) + 5, 100) == b""
 
 
 def test_interrupted_calls_are_taken_up_again() -> None:

@@ -21,7 +21,7 @@ from tensorkeep.errors import SourceChangedError, SourceMissingError, TransportE
 from tensorkeep.limits import COPIED_PIECE_NBYTES, GAP_NBYTES, MAPPED_FROM_NBYTES, PIECE_NBYTES, READ_NBYTES
 from tensorkeep.parallel import Workers
 from tensorkeep.transport.sources._base import Backend, ByteRange
-from tensorkeep.transport.system import map_private, mapped_pieces, mapping_pays, read_at
+from tensorkeep.transport.system import map_private, mapped_pieces, mapping_pays, read_at, read_new
 
 _MAX_READERS = 4
 """Threads that read one file; more were slower on a local disk, cold and warm."""
@@ -120,8 +120,11 @@ class LocalFile:
 
     def read(self, span: ByteRange) -> Buffer:
         """Return the bytes of a range in new memory."""
-        data = bytearray(len(span))
-        self._read_part(span.start, memoryview(data))
+        descriptor = self.descriptor()
+        with as_transport_error("could not read the file", self.name):
+            data = read_new(descriptor.number, span.start, len(span))
+        if len(data) != len(span):
+            raise self._shortened(span.start, len(span), len(data))
         return data
 
     def pieces(self, span: ByteRange) -> Iterator[Buffer]:
@@ -146,8 +149,7 @@ class LocalFile:
         pieces = list(_split(parts))
         is_parallel = len(pieces) > 1 and not getattr(_threads, "read_alone", False)
         if not is_parallel or sum(len(into) for _, into in pieces) < _PARALLEL_FROM_NBYTES:
-            for offset, into in pieces:
-                self._read_part(offset, into)
+            self._read_parts(pieces)
             return
         n_readers = min(_MAX_READERS, max(2, os.cpu_count() or 2))
         with Workers(n_readers, "tensorkeep-read") as readers:
@@ -160,17 +162,27 @@ class LocalFile:
                 raise
 
     def _read_part(self, offset: int, into: memoryview) -> None:
+        self._read_parts([(offset, into)])
+
+    def _read_parts(self, parts: Iterable[tuple[int, memoryview]]) -> None:
         descriptor = self.descriptor()
         with as_transport_error("could not read the file", self.name):
-            done = read_at(descriptor.number, offset, into)
-        if done != len(into):
-            raise SourceChangedError(
-                "the file became shorter while it was open",
-                path=self.name,
-                expected=f"{len(into):,} bytes at {offset:,}",
-                found=f"{done:,}",
-                hint="Do not write to a checkpoint in place; save under another name and rename",
-            )
+            for offset, into in parts:
+                done = read_at(descriptor.number, offset, into)
+                if done != len(into):
+                    break
+            else:
+                return
+        raise self._shortened(offset, len(into), done)
+
+    def _shortened(self, offset: int, nbytes: int, done: int) -> SourceChangedError:
+        return SourceChangedError(
+            "the file became shorter while it was open",
+            path=self.name,
+            expected=f"{nbytes:,} bytes at {offset:,}",
+            found=f"{done:,}",
+            hint="Do not write to a checkpoint in place; save under another name and rename",
+        )
 
     def close(self) -> None:
         """Close the file; mappings stay valid, and running reads complete."""

@@ -54,6 +54,19 @@ def read_at(fd: int, offset: int, into: memoryview) -> int:
     return done
 
 
+def read_new(fd: int, offset: int, nbytes: int) -> bytes | bytearray:
+    """Return bytes from a position in a file in new memory; fewer where it ends.
+
+    Memory that is filled with zeros first, as `bytearray` is, takes several times as long.
+    """
+    if HAS_POSITIONED_IO and nbytes <= _MAX_CALL_NBYTES:
+        data = os.pread(fd, nbytes, offset)
+        if len(data) == nbytes:
+            return data
+    into = bytearray(nbytes)
+    return into[: read_at(fd, offset, memoryview(into))]
+
+
 def _seek_and_read(fd: int, offset: int, into: memoryview) -> int:
     with _seek_lock:
         os.lseek(fd, offset, os.SEEK_SET)
