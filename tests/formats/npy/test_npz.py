@@ -6,6 +6,7 @@ import io
 import os
 import zipfile
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -249,3 +250,34 @@ def test_any_changed_byte_gives_the_arrays_or_an_error(data: st.DataObject) -> N
             array_of(MemorySource(bytes(original)), array)
     except TensorkeepError:
         pass
+
+
+class CountedSource(MemorySource):
+    """Counts the ranges that are read."""
+
+    n_ranges = n_read = 0
+
+    def read(self, span: ByteRange) -> Any:
+        self.n_ranges += 1
+        self.n_read += len(span)
+        return super().read(span)
+
+    def read_into(self, parts: Iterable[tuple[int, memoryview]]) -> None:
+        listed = list(parts)
+        self.n_ranges += len(listed)
+        self.n_read += sum(len(into) for _, into in listed)
+        super().read_into(listed)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_each_member_is_looked_at_once(compressed: bool) -> None:
+    """The header of an array is read with the local header before it, and a small array with both."""
+    noise = np.random.default_rng(0)
+    small = CountedSource(saved(compressed, **{f"{n}": noise.bytes(300) for n in range(1000)}))
+    large = CountedSource(saved(compressed, **{f"{n}": np.frombuffer(noise.bytes(20_000)) for n in range(100)}))
+
+    parse_npz(small)
+    parse_npz(large)
+
+    assert small.n_read < 1.5 * small.nbytes
+    assert large.n_ranges < 110

@@ -37,6 +37,7 @@ class Member(msgspec.Struct, frozen=True, gc=False):
         nbytes: Size of its contents in bytes, uncompressed.
         is_compressed: Whether the stored bytes are deflated.
         crc: CRC-32 of its contents; 0 if the writer computed none.
+        head: Its first stored bytes, if they were asked for.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Member(msgspec.Struct, frozen=True, gc=False):
     nbytes: int
     is_compressed: bool
     crc: int
+    head: bytes = b""
 
 
 class Archive(msgspec.Struct, frozen=True):
@@ -62,12 +64,16 @@ class Archive(msgspec.Struct, frozen=True):
     unread: tuple[str, ...] = ()
 
 
-def read_archive(source: ByteSource, span: ByteRange | None = None, *, has_top: bool = True) -> Archive:
+def read_archive(
+    source: ByteSource, span: ByteRange | None = None, *, has_top: bool = True, head_nbytes: int = 0
+) -> Archive:
     """Read the directory of an archive, and check all local headers against it.
 
     Torch puts all members into one top folder; NumPy (`has_top=False`) gives them any names, and may deflate them.
+    With its local header, the first `head_nbytes` bytes of each member are read, at most 8 KiB.
     """
-    return _read(_Slice(source, span), FaultLog(source.name, strict=True), has_top=has_top)
+    log = FaultLog(source.name, strict=True)
+    return _read(_Slice(source, span), log, has_top=has_top, head_nbytes=head_nbytes)
 
 
 def examine_archive(source: ByteSource, span: ByteRange | None = None) -> tuple[Archive, list[ArchiveFault]]:
@@ -167,7 +173,7 @@ class _Slice:
         return batch
 
 
-def _read(archive: _Slice, log: FaultLog, *, has_top: bool = True) -> Archive:
+def _read(archive: _Slice, log: FaultLog, *, has_top: bool = True, head_nbytes: int = 0) -> Archive:
     """Read every directory that an end record claims: exactly one, unless faults are collected."""
     top = ""
     members: dict[str, Member] = {}
@@ -175,7 +181,7 @@ def _read(archive: _Slice, log: FaultLog, *, has_top: bool = True) -> Archive:
     unread: dict[str, None] = {}
     for place in find_directory(archive.read, archive.nbytes, log):
         entries = _read_entries(archive, place, log)
-        _locate(archive, entries, place.start, log)
+        _locate(archive, entries, place.start, log, head_nbytes)
         folder, names = name_members(entries, log) if has_top else ("", decode_names(entries, log))
         top = top or folder
         for name, entry in zip(names, entries, strict=True):
@@ -184,7 +190,7 @@ def _read(archive: _Slice, log: FaultLog, *, has_top: bool = True) -> Archive:
                 unread[name] = None
                 continue
             stored = ByteRange(archive.base + entry.start, archive.base + stored_stop)
-            member = Member(name, stored, entry.nbytes, entry.method == DEFLATED, entry.crc)
+            member = Member(name, stored, entry.nbytes, entry.method == DEFLATED, entry.crc, entry.head)
             other = members.setdefault(name, member)
             if other is not member and other != member:
                 log.add("duplicate name", entry.name)
@@ -213,11 +219,11 @@ def _read_entries(archive: _Slice, place: Place, log: FaultLog) -> list[Entry]:
     return entries
 
 
-def _locate(archive: _Slice, entries: list[Entry], directory_start: int, log: FaultLog) -> None:
+def _locate(archive: _Slice, entries: list[Entry], directory_start: int, log: FaultLog, head_nbytes: int) -> None:
     """Find where the data of each member starts, by its local header."""
-    runs, strays = plan_runs(entries, directory_start, log)
+    runs, strays = plan_runs(entries, directory_start, log, head_nbytes)
     for run, data in archive.read_runs(runs):
-        check_run(run, data, log)
+        check_run(run, data, log, head_nbytes)
     for entry in strays[:_MAX_STRAYS]:
         parse_start(archive.read(entry.offset, entry.offset + LOCAL_NBYTES), entry)
 

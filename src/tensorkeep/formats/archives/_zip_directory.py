@@ -37,9 +37,11 @@ _OTHER_NAME: Final = 0x7075
 
 _ENTRY: Final = struct.Struct("<4s4x2H4x3IH12sI")
 _RARE: Final = struct.Struct("<3H2xI")
-"""An entry, and the lengths and attributes within it, which are 0 in a plain one."""
+"""An entry, and the lengths and attributes within it."""
 
-_PLAIN: Final = bytes(_RARE.size)
+_PLAIN: Final = frozenset({bytes(_RARE.size), _RARE.pack(0, 0, 0, 0o600 << 16)})
+"""These lengths and attributes as torch and NumPy write them: of a regular file without extra fields and comment."""
+
 _USUAL_FLAGS: Final = frozenset({0, HAS_DESCRIPTOR, IS_UTF8, HAS_DESCRIPTOR | IS_UTF8})
 _MSDOS_KINDS: Final = 0x18
 _UNIX_REGULAR: Final = 0o10
@@ -59,6 +61,7 @@ class Entry(msgspec.Struct, gc=False):
         is_readable: Whether its data can be read: not encrypted, known compression method.
         start: First byte of its stored data, by its local header; -1 while unknown.
         n_descriptor: Bytes of the data descriptor, by its local header; 0 if there is none.
+        head: The first bytes of its stored data, if they were asked for.
     """
 
     name: bytes
@@ -71,6 +74,7 @@ class Entry(msgspec.Struct, gc=False):
     is_readable: bool = True
     start: int = -1
     n_descriptor: int = 0
+    head: bytes = b""
 
 
 def parse_directory(data: bytes, n_members: int, max_members: int, log: FaultLog) -> list[Entry]:
@@ -87,7 +91,7 @@ def parse_directory(data: bytes, n_members: int, max_members: int, log: FaultLog
         place = begin + n_name
         entry = Entry(data[begin:place], flags, method, crc, n_stored, nbytes, offset)
         is_stored = method == STORED and n_stored == nbytes
-        if rare != _PLAIN or not is_stored or ALL_ONES_32 in (nbytes, offset) or flags not in _USUAL_FLAGS:
+        if rare not in _PLAIN or not is_stored or ALL_ONES_32 in (nbytes, offset) or flags not in _USUAL_FLAGS:
             n_extra, n_comment, disk, attributes = _RARE.unpack(rare)
             extra = data[place : place + n_extra]
             place += n_extra + n_comment

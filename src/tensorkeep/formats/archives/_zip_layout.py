@@ -25,6 +25,7 @@ _DESCRIPTOR: Final = struct.Struct("<4s3I")
 _WIDE_DESCRIPTOR: Final = struct.Struct("<4sI2Q")
 _DESCRIPTOR_SIGNATURE: Final = b"PK\7\x08"
 _EXTRA_HEAD: Final = struct.Struct("<2H")
+_WIDE_EXTRA: Final = struct.Struct("<2H2Q")
 
 _READ_THROUGH_NBYTES: Final = 8 * 2**10
 """Members up to this size are read along with their neighbors; skipping them would cost more."""
@@ -54,8 +55,13 @@ class Run(msgspec.Struct):
     before: tuple[Entry, int] | None = None
 
 
-def plan_runs(entries: list[Entry], directory_start: int, log: FaultLog) -> tuple[list[Run], list[Entry]]:
-    """Plan which parts to read to see all headers and descriptors; also return members that do not fit anywhere."""
+def plan_runs(
+    entries: list[Entry], directory_start: int, log: FaultLog, head_nbytes: int = 0
+) -> tuple[list[Run], list[Entry]]:
+    """Plan which parts to read to see all headers and descriptors, and so many bytes of the data of each member.
+
+    Also return members that do not fit anywhere.
+    """
     ordered = sorted(entries, key=attrgetter("offset"))
     offsets = [entry.offset for entry in ordered] + [directory_start]
     if offsets[0]:
@@ -80,7 +86,7 @@ def plan_runs(entries: list[Entry], directory_start: int, log: FaultLog) -> tupl
         run.entries.append(entry)
         run.followings.append(following)
         is_large = n_stored > _READ_THROUGH_NBYTES
-        run.stop = following - n_stored if is_large else following
+        run.stop = following - n_stored + head_nbytes if is_large else following
         before = (entry, following) if is_large else None
     if before is not None:
         runs.append(Run(before[1] - _WIDE_DESCRIPTOR.size, before[1], [], [], before))
@@ -94,8 +100,8 @@ def parse_start(header: bytes, entry: Entry) -> None:
         entry.start = entry.offset + LOCAL_NBYTES + n_name + n_extra
 
 
-def check_run(run: Run, data: bytearray, log: FaultLog) -> None:
-    """Compare local headers and descriptors with the directory."""
+def check_run(run: Run, data: bytearray, log: FaultLog, head_nbytes: int = 0) -> None:
+    """Compare local headers and descriptors with the directory, and keep so many bytes of the data of each member."""
     base = run.start
     if run.before is not None:
         entry, following = run.before
@@ -104,6 +110,9 @@ def check_run(run: Run, data: bytearray, log: FaultLog) -> None:
         _check_header(entry, data, base, log)
         if entry.start < 0:
             continue
+        if head_nbytes:
+            first = entry.start - base
+            entry.head = bytes(data[first : first + min(head_nbytes, entry.n_stored)])
         stop = entry.start + entry.n_stored + entry.n_descriptor
         if stop != following:
             what = "it overlaps the next member" if stop > following else "a gap follows it"
@@ -140,7 +149,10 @@ def _check_header(entry: Entry, data: bytearray, base: int, log: FaultLog) -> No
             found=f"{flags:#06x} and {method}",
         )
     is_padded = n_extra >= 4 and extra_stop <= len(data)
-    if n_extra and not (is_padded and _EXTRA_HEAD.unpack_from(data, extra_start) == (PADDING, n_extra - 4)):
+    if n_extra == _WIDE_EXTRA.size and n_stored == nbytes == ALL_ONES_32 and _is_wide(entry, data, extra_start):
+        n_stored, nbytes = entry.n_stored, entry.nbytes
+        entry.n_descriptor = _WIDE_DESCRIPTOR.size if has_descriptor else 0
+    elif n_extra and not (is_padded and _EXTRA_HEAD.unpack_from(data, extra_start) == (PADDING, n_extra - 4)):
         fields = split_extra(bytes(data[extra_start:extra_stop]), entry.name, log)
         if WIDE in fields:
             n_stored, nbytes = _wide_sizes(fields[WIDE], n_stored, nbytes, entry, log)
@@ -156,6 +168,11 @@ def _check_header(entry: Entry, data: bytearray, base: int, log: FaultLog) -> No
             found=found,
             is_harmless=has_descriptor and {crc, n_stored, nbytes} <= {0, *sums},
         )
+
+
+def _is_wide(entry: Entry, data: bytearray, place: int) -> bool:
+    """Say whether the zip64 field at a place, as NumPy writes it for every member, has the sizes of the directory."""
+    return data.startswith(_WIDE_EXTRA.pack(WIDE, 16, entry.nbytes, entry.n_stored), place)
 
 
 def _wide_sizes(wide: bytes, n_stored: int, nbytes: int, entry: Entry, log: FaultLog) -> tuple[int, int]:

@@ -1,8 +1,7 @@
-"""The arrays of a `.npy` or `.npz` file. Only headers are read, those of an archive's members many at a time."""
+"""The arrays of a `.npy` or `.npz` file. Only headers are read, those of an archive's members with its own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -32,13 +31,9 @@ ARCHIVE_SUFFIX: Final = ".npz"
 _TIMES_KEY: Final = "numpy.types"
 """Key of the dtypes of dates and time spans, such as `<M8[ns]`, in JSON by name."""
 
-_NEAR_NBYTES: Final = 4096
-_MOST_NBYTES: Final = 2**24
-"""Bytes between two headers up to which they are read together, and the most to read together."""
-
 _ZIP_NAME_START: Final = 30
-_FIRST_DEFLATED_NBYTES: Final = 512
-"""Bytes of a deflated member to read first; a plain header needs up to 200, most of them tables of the codes."""
+_HEAD_NBYTES: Final = 512
+"""Bytes of a member to read first: a plain header that is deflated takes up to 200, most of them tables of codes."""
 
 
 def is_npz(source: ByteSource) -> bool:
@@ -56,7 +51,8 @@ def is_npz(source: ByteSource) -> bool:
 
 def parse_npy(source: ByteSource) -> FileContents:
     """Read the header of an array; it is called `tensor`."""
-    whole = Member("", ByteRange(0, source.nbytes), source.nbytes, is_compressed=False, crc=0)
+    head = bytes(source.read(ByteRange(0, min(FIRST_NBYTES, source.nbytes))))
+    whole = Member("", ByteRange(0, source.nbytes), source.nbytes, is_compressed=False, crc=0, head=head)
     return _contents_of(source, [(_ALONE, whole)], has_others=False)
 
 
@@ -67,7 +63,7 @@ def parse_npz(source: ByteSource) -> FileContents:
 
 
 def _parse_npz(source: ByteSource) -> FileContents:
-    members = read_archive(source, has_top=False).members
+    members = read_archive(source, has_top=False, head_nbytes=_HEAD_NBYTES).members
     arrays = [(name.removesuffix(_SUFFIX), member) for name, member in members.items() if name.endswith(_SUFFIX)]
     contents = _contents_of(source, arrays, has_others=True)
     others = [name for name in members if not name.endswith(_SUFFIX)]
@@ -85,8 +81,9 @@ def _contents_of(source: ByteSource, named: list[tuple[str, Member]], *, has_oth
     times: dict[str, str] = {}
     pickles: list[str] = []
     headers = _Headers(source)
-    for (name, member), head in zip(named, _heads_of(source, [member for _, member in named]), strict=True):
+    for name, member in named:
         try:
+            head = inflate_head(member.head, FIRST_NBYTES) if member.is_compressed else member.head
             placed: dict[str, Placed] = {name: _NOT_AN_ARRAY}
             if not has_others or head.startswith(MAGIC):
                 header, data_start = headers.read(member, head)
@@ -106,42 +103,6 @@ def _contents_of(source: ByteSource, named: list[tuple[str, Member]], *, has_oth
             raise error.with_fields(path=source.name, tensor=error.tensor or name) from None
     metadata = {_TIMES_KEY: msgspec.json.encode(times).decode()} if times else None
     return FileContents(tensors, metadata, unknowns=unknowns, strings=strings, pickles=tuple(pickles))
-
-
-def _heads_of(source: ByteSource, members: list[Member]) -> list[bytes]:
-    """Read the first bytes of all members at once; together with what is between them, where that is little."""
-    spans = []
-    for member in members:
-        limit = _FIRST_DEFLATED_NBYTES if member.is_compressed else FIRST_NBYTES
-        spans.append((member.span.start, min(member.span.start + limit, member.span.stop)))
-    blocks: list[tuple[int, bytearray]] = []
-    groups = list(_together(sorted(range(len(spans)), key=spans.__getitem__), spans))
-    for group in groups:
-        start = spans[group[0]][0]
-        blocks.append((start, bytearray(max(spans[place][1] for place in group) - start)))
-    source.read_into([(start, memoryview(block)) for start, block in blocks if block])
-    heads = [b""] * len(members)
-    for group, (first, block) in zip(groups, blocks, strict=True):
-        for place in group:
-            start, stop = spans[place]
-            heads[place] = bytes(block[start - first : stop - first])
-    return [
-        inflate_head(head, FIRST_NBYTES) if member.is_compressed else head
-        for head, member in zip(heads, members, strict=True)
-    ]
-
-
-def _together(places: list[int], spans: list[tuple[int, int]]) -> Iterator[list[int]]:
-    """Yield places of spans that are read together, in the order of their bytes."""
-    group: list[int] = []
-    for place in places:
-        start, stop = spans[place]
-        if group and (start > spans[group[-1]][1] + _NEAR_NBYTES or stop > spans[group[0]][0] + _MOST_NBYTES):
-            yield group
-            group = []
-        group.append(place)
-    if group:
-        yield group
 
 
 class _Headers:
