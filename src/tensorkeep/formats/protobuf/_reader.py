@@ -120,12 +120,16 @@ class MessageReader:
 
     def _read_ahead(self, at: int) -> None:
         """Read the bytes from `at` on: few after a long jump, more and more where field follows field."""
+        held_stop = self._start + len(self._data)
+        if self._start <= at < held_stop == self.source.nbytes:
+            self._data, self._start = self._data[at - self._start :] + bytes(_HEAD_NBYTES), at
+            return
         is_next = self._start <= at <= self._start + len(self._data) + _FIRST_NBYTES
         self._next_nbytes = min(2 * self._next_nbytes, _MOST_NBYTES) if is_next else _FIRST_NBYTES
         stop = min(at + self._next_nbytes, self.source.nbytes)
         self._data = bytes(self.source.read(ByteRange(at, stop)))
         self._start = at
-        if stop == self.source.nbytes:
+        if len(self._data) < _HEAD_NBYTES:
             self._data += bytes(_HEAD_NBYTES)  # so that the last fields are parsed like all others
 
 
