@@ -106,10 +106,10 @@ def _name_dtypes(value: Any) -> None:
     waiting, seen = [value], set()
     while waiting:
         node = waiting.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if type(node) is ArrayRecord and not node.is_scalar:
-            node.dtype = paddle_array(node).dtype
-        elif type(node) in DICTS or type(node) in {list, tuple}:
+        kind = type(node)
+        if kind is ArrayRecord:
+            if not node.is_scalar:
+                node.dtype = paddle_array(node).dtype
+        elif (kind in DICTS or kind in {list, tuple}) and id(node) not in seen:
+            seen.add(id(node))
             waiting.extend(children_of(node))

@@ -356,6 +356,15 @@ class PickleFile(NestedPickles):
             found = self._lazies[name] = self._lazy.lazy(name, self._leaves.tensors[name])
         return found
 
+    def _pairs(self) -> Iterator[tuple[str, LazyTensor]]:
+        self._check_open()
+        lazies, lazy = self._lazies, self._lazy.lazy
+        for name, record in self._leaves.tensors.items():
+            found = lazies.get(name)
+            if found is None:
+                found = lazies[name] = lazy(name, record)
+            yield name, found
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._leaves.tensors)
 

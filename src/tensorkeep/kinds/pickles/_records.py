@@ -111,7 +111,7 @@ class LazyRecords:
         text = record.dtype.text
         dtype = _row_of(text)
         reader, start = self._reader_of_elements(record)
-        nbytes = dtype.nbytes(prod(record.shape))
+        nbytes = len(record.data)
         is_big_endian = text.startswith(">")
         is_plain = not (is_big_endian or record.is_fortran)
         layout = None if is_plain else Layout(start, strides_of(record), is_big_endian=is_big_endian)

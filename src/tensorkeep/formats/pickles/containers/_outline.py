@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable
-from io import BytesIO
 from itertools import accumulate
 from typing import Any, Final
 
@@ -120,7 +119,8 @@ class _Pass:
     def __init__(self, source: ByteSource, limits: PickleLimits) -> None:
         self._source = source
         self._limits = limits
-        self._kept = BytesIO()
+        self._kept: list[bytes] = []
+        self._n_kept = 0
         self._payloads: dict[int, Payload] = {}
         self._data = b""
         self._start = 0  # of the data, in the file
@@ -137,7 +137,7 @@ class _Pass:
             if not self._pass_opcode():
                 break
         self._keep()
-        return Outline(self._kept.getvalue(), self._payloads)
+        return Outline(b"".join(self._kept), self._payloads)
 
     def _pass_opcode(self) -> bool:
         """Pass one opcode; return whether another one may follow."""
@@ -168,7 +168,7 @@ class _Pass:
             )
         self._keep()
         span = ByteRange(start, start + nbytes)
-        self._payloads[self._kept.tell()] = Payload(((self._source, span),), code == _BYTEARRAY)
+        self._payloads[self._n_kept] = Payload(((self._source, span),), code == _BYTEARRAY)
         self._position = self._kept_until = self._position + nbytes
         if nbytes >= _FAR_NBYTES:
             self._ahead_nbytes = _AHEAD_NBYTES[0]
@@ -201,7 +201,7 @@ class _Pass:
             return True
         self._keep()
         n_left = self._source.nbytes - self._start - self._position
-        self._refuse_more(self._kept.tell() + min(nbytes, n_left))
+        self._refuse_more(self._n_kept + min(nbytes, n_left))
         self._start += self._position
         self._data = self._data[self._position :]
         self._position = self._kept_until = 0
@@ -214,9 +214,10 @@ class _Pass:
 
     def _keep(self) -> None:
         """Keep the bytes that were passed."""
-        self._kept.write(memoryview(self._data)[self._kept_until : self._position])
+        self._kept.append(self._data[self._kept_until : self._position])  # no copy, if that is all of it
+        self._n_kept += self._position - self._kept_until
         self._kept_until = self._position
-        self._refuse_more(self._kept.tell())
+        self._refuse_more(self._n_kept)
 
     def _refuse_more(self, nbytes: int) -> None:
         if nbytes > self._limits.max_nbytes:

@@ -8,7 +8,7 @@ an `Unknown` count once, and only through an `Unknown` may a value contain itsel
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any
 
 from tensorkeep.errors import LimitError, PickleError
@@ -30,7 +30,7 @@ _LEAF = (1, 0)
 _IN_PROGRESS = (0, 0)
 
 
-def children_of(node: Any) -> Iterable[Any]:
+def children_of(node: Any) -> Collection[Any]:
     """Return the values that a value directly contains."""
     kind = type(node)
     if kind in LISTS:
@@ -41,7 +41,7 @@ def children_of(node: Any) -> Iterable[Any]:
     return _parts_of_record(node)
 
 
-def _parts_of_record(node: Any) -> Iterable[Any]:
+def _parts_of_record(node: Any) -> Collection[Any]:
     if isinstance(node, Unknown):
         return [part for part in (node.args, node.state, node.items) if part is not None]
     if type(node) is TensorRecord:
@@ -74,6 +74,7 @@ class _Count:
         self._total = 0
         self._n_in_progress = 0
         self._known: dict[int, tuple[int, int]] = {}  # id of a container to visits and depth
+        self._inner: dict[int, list[Any]] = {}  # id of a container in progress to what in it is walked too
 
     def add(self, value: Any) -> None:
         """Count a value and everything in it."""
@@ -104,10 +105,12 @@ class _Count:
                 self._known[id(node)] = _IN_PROGRESS
                 self._n_in_progress += 1
                 self._check(0, self._n_in_progress)
-                waiting.extend(child for child in children if self._is_to_walk(child))
+                inner = [child for child in children if type(child) not in _LEAVES and self._is_to_walk(child)]
+                self._inner[id(node)] = inner
+                waiting += inner
                 continue
             elif seen is _IN_PROGRESS:
-                self._known[id(node)] = self._measure(children)
+                self._known[id(node)] = self._measure(len(children), self._inner.pop(id(node)))
                 self._n_in_progress -= 1
             waiting.pop()
 
@@ -118,7 +121,7 @@ class _Count:
 
     def _is_to_walk(self, child: Any) -> bool:
         kind = type(child)
-        if kind in _LEAVES or (kind is TensorRecord and child.attributes is None):
+        if kind is TensorRecord and child.attributes is None:
             return False
         if kind is ArrayRecord and child.dtype.text and not child.holds_objects:
             return False
@@ -128,9 +131,10 @@ class _Count:
             raise PickleError("a container contains itself", found=type(child).__name__)
         return True
 
-    def _measure(self, children: Iterable[Any]) -> tuple[int, int]:
-        size, depth = 1, 0
-        for child in children:
+    def _measure(self, n_children: int, inner: list[Any]) -> tuple[int, int]:
+        """Return visits and depth of a container; what in it is not walked is visited once each."""
+        size, depth = 1 + n_children - len(inner), 1
+        for child in inner:
             below, deep = self._known.get(id(child), _LEAF)
             size += below
             depth = max(depth, deep + 1)

@@ -6,6 +6,7 @@
 - `_context`: what names stand for, and everything the pickles of one file share.
 - `_stack`: the state of one pickle: stack, marks, memo and the open frame.
 - `_text_numbers`: numbers written as text.
+- `_array_runs`: arrays that follow each other in a dict, in one look each.
 - `_loop`: the loop over the opcodes; its contract says what it may do and never does.
 - `_rare_opcodes`: one function for each opcode that large files do not consist of.
 """

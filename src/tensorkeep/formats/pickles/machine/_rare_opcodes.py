@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from tensorkeep.errors import LimitError, PickleError, UnsafeError, UnsupportedError
 from tensorkeep.formats.pickles.limits import add_items, extend, set_items
+from tensorkeep.formats.pickles.machine._array_runs import read_array_run
 from tensorkeep.formats.pickles.machine._stack import BrokenPickleError, PickleCutError, State
 from tensorkeep.formats.pickles.machine._text_numbers import float_number, int_number, long_number, memo_number
-from tensorkeep.formats.pickles.values import short_repr
+from tensorkeep.formats.pickles.values import ArrayRecord, short_repr
 from tensorkeep.limits import MAX_NAME_LENGTH, MAX_PICKLED_INT_NBYTES
 
 _MAX_NUMBER_LENGTH: Final = 2_400
@@ -77,7 +78,10 @@ def _tuple3(state: State) -> None:
 
 def _build(state: State) -> None:
     value = state.stack.pop()
-    state.context.build(state.stack[-1], value, state.opcode_position)
+    target = state.stack[-1]
+    state.context.build(target, value, state.opcode_position)
+    if type(target) is ArrayRecord:
+        read_array_run(state)
 
 
 def _new_object(state: State) -> None:
@@ -257,7 +261,7 @@ RARE_OPCODES: dict[int, Callable[[State], None]] = {
         "1": _pop_mark,
         "2": _duplicate,
         "B": lambda state: state.stack.append(state.take_bytes(4)),
-        "C": lambda state: state.stack.append(state.take(state.take_number(1))),
+        "C": lambda state: state.stack.append(state.take_bytes(1)),
         "F": _float_line,
         "G": _float,
         "I": _int_line,

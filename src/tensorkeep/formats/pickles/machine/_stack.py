@@ -116,15 +116,19 @@ class State:
         payload = None if self.is_framed else self.payloads.get(self.position)
         if payload is None:
             data = self.take(nbytes)
-            places = self.context.places
-            if places is not None:
-                places[id(data)] = (data, self.base + self.position - nbytes + self.n_left_out)
+            self.note_place(data, self.position - nbytes)
             return bytearray(data) if is_bytearray else data
         if len(payload) != nbytes or payload.is_bytearray != is_bytearray:
             raise PickleError("the pickle is not read as it was outlined", expected=f"{len(payload):,} bytes")
         self.n_taken += 1
         self.n_left_out += nbytes
         return payload
+
+    def note_place(self, data: bytes, position: int) -> None:
+        """Note where a value of bytes is in the file, if that is wanted."""
+        places = self.context.places
+        if places is not None:
+            places[id(data)] = (data, self.base + position + self.n_left_out)
 
     def refuse_cut(self, nbytes: int, n_left: int) -> NoReturn:
         """Raise: a value extends beyond the end of the data."""

@@ -11,7 +11,7 @@
 """
 
 from tensorkeep.formats.pickles.names._danger_list import Danger, danger_of, danger_of_call
-from tensorkeep.formats.pickles.names._numpy import set_array_state, set_dtype_state
+from tensorkeep.formats.pickles.names._numpy import itemsize_of, set_array_state, set_dtype_state, starts_array
 from tensorkeep.formats.pickles.names._paddle import paddle_array
 from tensorkeep.formats.pickles.names._python import EMPTY_WHEN_NEW, FUNCTIONS, HASHING
 from tensorkeep.formats.pickles.names._table import known_name, python3_name
@@ -25,11 +25,13 @@ __all__ = [
     "Danger",
     "danger_of",
     "danger_of_call",
+    "itemsize_of",
     "known_name",
     "paddle_array",
     "python3_name",
     "set_array_state",
     "set_dtype_state",
+    "starts_array",
     "storage_of",
     "strided_tensor",
 ]

@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from tensorkeep.errors import LimitError, PickleError
-from tensorkeep.formats.pickles.values import ArrayRecord, DtypeRecord, Payload, Unknown, short_repr
+from tensorkeep.formats.pickles.values import ArrayRecord, DtypeRecord, Name, Payload, Unknown, short_repr
 from tensorkeep.limits import MAX_GRAPH_NODES, MAX_I64, MAX_NDIM
 
 _NUMBER = re.compile(r"([<>=|]?)(b1|i[1248]|u[1248]|f[248]|c8|c16|f16|c32)")
@@ -50,12 +50,26 @@ _SCALARS = (
     *("timedelta64", "void", "generic", "number", "integer", "floating", "ndarray"),
 )
 
+_ARRAY = ("numpy", "ndarray")
+_STARTS = (("numpy.core.multiarray", "_reconstruct"), ("numpy._core.multiarray", "_reconstruct"))
+"""Module and name of the function that starts an array."""
+
 
 def _reconstructed(module: str, cls: Any, shape: Any, kind: Any) -> Any:
     """Start an array, whose state follows; instances of subclasses are unknown."""
     if not isinstance(cls, Unknown) or cls.qualified_name != "numpy.ndarray" or type(shape) is not tuple:
         return Unknown(module, "_reconstruct", (cls, shape, kind))
     return ArrayRecord()
+
+
+def starts_array(function: Any, cls: Any) -> bool:
+    """Say whether a call of a name, with a class and a shape, starts an array."""
+    return (
+        type(function) is Name
+        and type(cls) is Name
+        and (function.module, function.name) in _STARTS
+        and (cls.module, cls.name) == _ARRAY
+    )
 
 
 def _scalar(dtype: Any, data: Any = b"") -> ArrayRecord:
@@ -212,6 +226,12 @@ def _fill(record: ArrayRecord, shape: Any, dtype: DtypeRecord, data: Any, *, is_
     record.dtype, record.shape, record.is_fortran, record.data = dtype, shape, is_fortran, data
 
 
+def itemsize_of(dtype: Any) -> int:
+    """Return the bytes of one element; 0 for Python objects, and for what is not a dtype."""
+    is_plain = type(dtype) is DtypeRecord and dtype.text != _OBJECT
+    return _itemsize(dtype.text) if is_plain else 0
+
+
 @lru_cache(1024)
 def _itemsize(text: str) -> int:
     """Return the bytes of one element; of an object, the bytes of its address."""
@@ -230,10 +250,7 @@ def _itemsize(text: str) -> int:
 CALLS: dict[tuple[str, str], Callable[..., Any] | None] = {
     **{("numpy", name): None for name in _SCALARS},
     **{("ml_dtypes", name): None for name in _ML_DTYPES},
-    **{
-        (module, "_reconstruct"): partial(_reconstructed, module)
-        for module in ("numpy.core.multiarray", "numpy._core.multiarray")
-    },
+    **{(module, name): partial(_reconstructed, module) for module, name in _STARTS},
     **{(f"numpy.{core}.multiarray", "scalar"): _scalar for core in ("core", "_core")},
     **{(f"numpy.{core}.numeric", "_frombuffer"): _from_buffer for core in ("core", "_core")},
     ("numpy", "dtype"): _dtype,
