@@ -35,7 +35,7 @@ from tensorkeep.formats.tensorflow import (
     stem_of,
 )
 from tensorkeep.limits import MAX_NDIM
-from tensorkeep.transport import ByteRange, ByteSink
+from tensorkeep.transport import ByteSink
 
 _ALIGNMENT: Final = 64
 """Each tensor begins at a multiple of so many bytes, so that it can be used where it is mapped."""
@@ -87,13 +87,13 @@ class _Writing:
                 sum_.update(buffer)
                 yield buffer
             position = start + tensor.nbytes
-            part = Part((0,) * len(tensor.shape), tensor.shape, 0, ByteRange(start, position), sum_.value())
+            part = Part((0,) * len(tensor.shape), tensor.shape, 0, start, position, sum_.value())
             key = key_of(name) if self._has_objects else name
             self._written[key] = BundledTensor(BY_NUMBER[NUMBERS[tensor.dtype.name]], tensor.shape, (part,))
         if self._has_objects:
             text, crc = emit_string(emit_object_graph(self._content.tensors))
             yield text
-            part = Part((), (), 0, ByteRange(position, position + len(text)), crc)
+            part = Part((), (), 0, position, position + len(text), crc)
             self._written[OBJECT_GRAPH_KEY] = BundledTensor(BY_NUMBER[STRING], (), (part,))
 
     def write_index(self, sink: ByteSink) -> None:

@@ -28,15 +28,22 @@ class Part(msgspec.Struct, frozen=True, gc=False):
         starts: First element along each dimension.
         shape: Elements along each dimension.
         shard: Number of the data file.
-        span: Its bytes in that file.
+        start: The first of its bytes in that file.
+        stop: One past the last of them.
         crc: Their CRC-32C.
     """
 
     starts: tuple[int, ...]
     shape: tuple[int, ...]
     shard: int
-    span: ByteRange
+    start: int
+    stop: int
     crc: int
+
+    @property
+    def span(self) -> ByteRange:
+        """Its bytes in that file."""
+        return ByteRange(self.start, self.stop)
 
 
 class BundledTensor(msgspec.Struct, frozen=True, gc=False):
@@ -79,7 +86,7 @@ class Bundle(msgspec.Struct, frozen=True):
         found: dict[int, int] = {}
         for tensor in self.tensors.values():
             for part in tensor.parts:
-                found[part.shard] = max(found.get(part.shard, 0), part.span.stop)
+                found[part.shard] = max(found.get(part.shard, 0), part.stop)
         return found
 
 
@@ -91,8 +98,7 @@ def read_bundle(source: ByteSource) -> Bundle:
         _refuse("the index has no header", "an entry without a key", "none")
     _refuse_first_version(head)
     header = parse_header(head)
-    parser = EntryParser()
-    entries = {key: parser.parse(value) for key, value in table.items()}
+    entries = dict(zip(table, EntryParser().parse(table.values()), strict=True))
     slices = {key: entry for key, entry in entries.items() if key.startswith(FIRST)}
     tensors = {_text(key): _tensor(key, entry, slices) for key, entry in entries.items() if not key.startswith(FIRST)}
     if slices:
@@ -144,8 +150,8 @@ def _sliced(key: bytes, whole: Entry, part: Slice, slices: dict[bytes, Entry]) -
 
 
 def _part(starts: tuple[int, ...], entry: Entry) -> Part:
-    span = ByteRange(entry.start, entry.start + entry.nbytes)
-    return Part(starts, entry.shape, entry.shard, span, unmasked(entry.stored_crc))
+    start = entry.start
+    return Part(starts, entry.shape, entry.shard, start, start + entry.nbytes, unmasked(entry.stored_crc))
 
 
 def _check_size(key: bytes, entry: Entry) -> None:
@@ -181,8 +187,8 @@ def _check_places(bundle: Bundle) -> None:
 def _places(bundle: Bundle) -> Iterator[tuple[int, int, int]]:
     for tensor in bundle.tensors.values():
         for part in tensor.parts:
-            if len(part.span):
-                yield part.shard, part.span.start, part.span.stop
+            if part.start < part.stop:
+                yield part.shard, part.start, part.stop
 
 
 def _refuse(what: str, expected: str, found: str) -> NoReturn:

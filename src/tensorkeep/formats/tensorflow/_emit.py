@@ -40,8 +40,8 @@ def _entry(tensor: BundledTensor) -> bytes:
     return b"".join((
         _number(1, _NUMBERS[tensor.dtype]),
         _message(2, extents),
-        _number(4, part.span.start),
-        _number(5, len(part.span)),
+        _number(4, part.start),
+        _number(5, part.stop - part.start),
         b"\x35" + masked(part.crc).to_bytes(4, "little"),
     ))
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import struct
+from collections.abc import Iterable
 from math import prod
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeAlias
 
 import msgspec
 
 from tensorkeep.errors import FormatError, LimitError, UnsupportedError
-from tensorkeep.formats.protobuf import Value, parse_message, parse_varint, signed32, signed64
+from tensorkeep.formats.protobuf import Value, decode_varints, parse_message, signed32, signed64
 from tensorkeep.formats.tensorflow._dtypes import BY_NUMBER, ForeignDType
 from tensorkeep.limits import MAX_I64, MAX_LISTED_NDIM
 
@@ -81,13 +83,18 @@ def _check_version(data: Value) -> None:
             )
 
 
-_VARINT: Final = rb"([\x80-\xff]*[\0-\x7f])"
+_VARINT: Final = rb"([\x80-\xff]{0,8}[\0-\x7f])"
 _match_usual = re.compile(
     rb"(\x08[\x01-\x7f]\x12.(?:\x12.(?:\x08[\x80-\xff]*[\0-\x7f])?)*)"
     rb"(?:\x18%b)?(?:\x20%b)?(?:\x28%b)?\x35(.{4})" % (_VARINT, _VARINT, _VARINT),
     re.DOTALL,
 ).fullmatch
 """What TensorFlow writes: dtype and shape, then file, place, size and checksum, without those that are zero."""
+
+_ZERO: Final = b"\0"
+
+_Usual: TypeAlias = tuple[Entry, bytes, bytes, bytes, bytes]
+"""A usual entry: dtype and shape, and the bytes of its numbers."""
 
 
 class EntryParser:
@@ -97,20 +104,22 @@ class EntryParser:
         self._shapes: dict[Value, tuple[int, ...]] = {}
         self._heads: dict[bytes, Entry | None] = {}
 
-    def parse(self, data: bytes) -> Entry:
-        """Read one entry."""
+    def parse(self, values: Iterable[bytes]) -> list[Entry]:
+        """Read entries; the numbers of all usual ones are decoded at once."""
+        found = [self._divide(value) or self._parse_any(value) for value in values]
+        usual = iter(_decoded([each for each in found if not isinstance(each, Entry)]))
+        return [each if isinstance(each, Entry) else next(usual) for each in found]
+
+    def _divide(self, data: bytes) -> _Usual | None:
+        """Return the parts of an entry; None if it is not a usual one."""
         match = _match_usual(data)
         if match is None:
-            return self._parse_any(data)
-        first, shard, start, nbytes, crc = match.groups()
+            return None
+        first, shard, start, nbytes, crc = match.groups(_ZERO)
         if first not in self._heads:
             self._heads[first] = self._parse_head(first)
         head = self._heads[first]
-        if head is None:
-            return self._parse_any(data)
-        place = _varint(shard), _varint(start), _varint(nbytes)
-        _check_place(*place)
-        return Entry(head.dtype, head.shape, *place, int.from_bytes(crc, "little"))
+        return None if head is None else (head, shard, start, nbytes, crc)
 
     def _parse_head(self, data: bytes) -> Entry | None:
         """Return dtype and shape; None if the fields after them belong to the shape."""
@@ -140,10 +149,20 @@ class EntryParser:
         return Entry(BY_NUMBER[dtype], self._shapes[shape], shard, start, nbytes, crc, tuple(slices))
 
 
-def _varint(data: bytes | None) -> int:
-    if data is None:
-        return 0
-    return data[0] if len(data) == 1 else parse_varint(data, 0)[0]
+def _decoded(usual: list[_Usual]) -> list[Entry]:
+    """Return usual entries with their numbers."""
+    if not usual:
+        return []
+    heads, *numbers, crcs = zip(*usual, strict=True)
+    shards, starts, sizes = (decode_varints(b"".join(column)).tolist() for column in numbers)
+    if max(starts) + max(sizes) > MAX_I64:
+        for place in zip(shards, starts, sizes, strict=True):
+            _check_place(*place)
+    stored = struct.unpack(f"<{len(crcs)}I", b"".join(crcs))
+    return [
+        Entry(head.dtype, head.shape, shard, start, nbytes, crc)
+        for head, shard, start, nbytes, crc in zip(heads, shards, starts, sizes, stored, strict=True)
+    ]
 
 
 def _check_place(shard: int, start: int, nbytes: int) -> None:

@@ -44,8 +44,10 @@ def parse_msgpack(source: ByteSource) -> NestedContents:
 def _place(array: Array, source: ByteSource) -> TensorPlace:
     dtype = _DTYPES.get(array.dtype, array.dtype)
     if len(array.spans) == 1:
-        nbytes = None if array.nbytes == dense_nbytes(dtype, array.shape) else array.nbytes
-        return TensorPlace(dtype, array.shape, array.spans[0].start, nbytes)
+        (span,) = array.spans
+        nbytes = len(span)
+        is_dense = nbytes == dense_nbytes(dtype, array.shape)
+        return TensorPlace(dtype, array.shape, span.start, None if is_dense else nbytes)
     joined = JoinedSource([(source, span) for span in array.spans], source.name)
     return TensorPlace(dtype, array.shape, 0, array.nbytes, source=joined)
 

@@ -168,6 +168,12 @@ class TensorBundle(Opened):
             lazy = self._part(own, tensor.dtype, tensor.parts[0], self._options.framework)
         return lazy if own == name else lazy.renamed(name)
 
+    def _pairs(self) -> Iterator[tuple[str, LazyTensor]]:
+        self._check_open()
+        framework = self._options.framework
+        for name, tensor in self._tensors.items():
+            yield name, self._assembled.get(name) or self._part(name, tensor.dtype, tensor.parts[0], framework)
+
     def _own_name(self, name: str) -> str | None:
         """Return the name here of the tensor that has this name, this key, or a path of objects that leads to it."""
         if name in self._tensors:
@@ -182,12 +188,14 @@ class TensorBundle(Opened):
         return {key: name for name, key in self._keys.items()}
 
     def _part(self, name: str, dtype: ForeignDType, part: Part, framework: str) -> LazyTensor:
-        text, span = dtype.listed_as, part.span
+        text = dtype.listed_as
         reader = self._reader(part.shard, dtype, framework)
         if self._is_plain(text):
-            return LazyTensor(name, TensorEntry(text, part.shape, (span.start, span.stop)), reader)
-        layout = Layout(span.start, c_strides(part.shape), is_big_endian=self._is_big_endian)
-        return LazyTensor(name, TensorEntry(text, part.shape, (0, len(span))), StridedReader(reader, layout))
+            return LazyTensor(name, TensorEntry(text, part.shape, (part.start, part.stop)), reader)
+        layout = Layout(part.start, c_strides(part.shape), is_big_endian=self._is_big_endian)
+        return LazyTensor(
+            name, TensorEntry(text, part.shape, (0, part.stop - part.start)), StridedReader(reader, layout)
+        )
 
     def _is_plain(self, dtype: str) -> bool:
         """Say whether elements of a dtype are as in a safetensors file."""

@@ -23,7 +23,7 @@ def _checks(files: BundleFiles, tensors: dict[str, BundledTensor], *, counts: bo
     for name, tensor in tensors.items():
         for place, part in enumerate(tensor.parts):
             source = files.shards.get(part.shard)
-            if source is None or part.span.stop > source.nbytes:
+            if source is None or part.stop > source.nbytes:
                 continue  # there is a finding about the file
             algorithm = CRC32C
             if tensor.is_string:
