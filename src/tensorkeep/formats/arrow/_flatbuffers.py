@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from typing import Final
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from tensorkeep.errors import FormatError, LimitError
 
@@ -122,6 +124,11 @@ class Table:
         size = struct.calcsize(layout)
         start, count = self._vector(field, size)
         return list(struct.iter_unpack(layout, self._data[start : start + size * count]))
+
+    def pairs(self, field: int) -> npt.NDArray[np.int64]:
+        """Return the numbers of a vector of structs with two numbers each, of 8 bytes: one row for each struct."""
+        start, count = self._vector(field, 16)
+        return np.frombuffer(self._data, "<i8", 2 * count, start).reshape(-1, 2)
 
     def _vector(self, field: int, size: int) -> tuple[int, int]:
         """Return where the elements of a vector begin, and how many there are."""

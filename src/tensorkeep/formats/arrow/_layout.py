@@ -8,6 +8,7 @@ from math import prod
 from typing import Any, Final, NamedTuple
 
 import msgspec
+import numpy as np
 
 from tensorkeep.errors import FormatError
 from tensorkeep.formats.arrow._schema import Form, Schema, Type
@@ -113,6 +114,7 @@ class Layout:
     Attributes:
         nodes: All fields, in the order of their nodes.
         leaves: Those that can be read.
+        own_nodes: The node of each of these that its elements belong to.
         others: Name to type, for the columns that cannot.
     """
 
@@ -130,6 +132,7 @@ class Layout:
             self.nodes += parts.nodes
             self.leaves += [LeafPlace(name + leaf.suffix, leaf, first) for leaf in parts.leaves]
             others += [(name + suffix, text) for suffix, text in parts.others]
+        self.own_nodes = np.array([first + leaf.nodes[-1] for _, leaf, first in self.leaves], np.intp)
         self.others = dict(others)
         _check_names([name for name, _, _ in self.leaves] + [name for name, _ in others])
 
