@@ -61,6 +61,12 @@ def test_devices_are_those_that_are_here(path: Path, device: Any) -> None:
             use()
 
 
+def test_the_librarys_own_reason_is_told(path: Path) -> None:
+    with pytest.raises(DeviceError, match=r"found Torch not compiled with CUDA|found .*NVIDIA") as caught:
+        tensorkeep.load(path, framework="torch", device="cuda")
+    assert "\n" not in (caught.value.found or "")
+
+
 def test_a_device_to_which_nothing_can_go_is_refused(tmp_path: Path) -> None:
     arrays, tensors = {"a": np.ones(3)}, {"t": torch.ones(3)}
     for name, state in {

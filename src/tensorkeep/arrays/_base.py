@@ -121,10 +121,6 @@ class TensorToWrite(msgspec.Struct, frozen=True):
         """Yield the bytes at the half-open range of addresses [start, stop), which is within one allocation."""
         return iter(())
 
-    def copied_on_device(self) -> TensorToWrite | None:
-        """Return a copy that is on the tensor's device; None if that is the CPU, or has no room."""
-        return None
-
 
 class StreamedTensor(TensorToWrite, frozen=True):
     """A tensor whose bytes are made when they are written.
@@ -134,7 +130,6 @@ class StreamedTensor(TensorToWrite, frozen=True):
         find_extent: Implements `extent`; None for a tensor without memory of its own.
         stream_memory: Implements `memory`.
         digest: BLAKE3 that its bytes must have, or it is not written; None if that is not known before.
-        copy_on_device: Implements `copied_on_device`; None for a tensor on the CPU.
         on_device: Where it is, if its device copies in the background.
     """
 
@@ -142,11 +137,7 @@ class StreamedTensor(TensorToWrite, frozen=True):
     find_extent: Callable[[], Extent | None] | None = None
     stream_memory: Callable[[int, int], Iterator[Buffer]] | None = None
     digest: bytes | None = None
-    copy_on_device: Callable[[], TensorToWrite | None] | None = None
     on_device: OnDevice | None = None
-
-    def copied_on_device(self) -> TensorToWrite | None:
-        return self.copy_on_device() if self.copy_on_device is not None else None
 
     def extent(self) -> Extent | None:
         return self.find_extent() if self.find_extent is not None else None

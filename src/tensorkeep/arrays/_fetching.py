@@ -76,8 +76,10 @@ class OnDevice(msgspec.Struct, frozen=True, eq=False):
         memory: The memory of its device.
         parts: Cuts it into parts of at most so many bytes, in C order, and gives the bytes of each and the part.
         order: The order of work in which it was written; only its library knows what that is.
+        copied: Begins to copy it on its device, in this order, and says where the copy is; None without room for it.
     """
 
     memory: FetchingMemory
     parts: Callable[[int], Iterator[tuple[int, Any]]]
     order: Any
+    copied: Callable[[], OnDevice | None]

@@ -147,7 +147,8 @@ def load_into(
         TensorNotFoundError: If no name has the prefix, or a name in `key_map` is not in the checkpoint.
         SourceMissingError: If there is no such checkpoint, or a shard is missing.
         FormatError: If a shard index or a header is malformed, or a part of a quantized tensor is missing.
-        IntegrityError: If the checkpoint is incomplete or damaged.
+        IntegrityError: If the checkpoint is incomplete; or damaged, which is found while it is read: the model then
+            has what was read so far.
         LimitError: If new parameters do not fit on a device, or in the budget of `tensorkeep.staging`; the model is
             unchanged.
         TypeError: If `target` is a dict of anything but lazy tensors.

@@ -9,11 +9,12 @@
 - `writing/`: writing one file.
 """
 
-from tensorkeep.tensors.from_device import fetch_each
+from tensorkeep.tensors.from_device import Fetching, begin_fetching, fetch_each
 from tensorkeep.tensors.indexing import (
     Axis,
     Placement,
     Region,
+    Rows,
     Selection,
     Sharded,
     c_strides,
@@ -24,6 +25,7 @@ from tensorkeep.tensors.indexing import (
     positions_of_rank,
     region_of_rank,
     rows_of,
+    rows_within,
     run_of,
     shard_range,
 )
@@ -76,6 +78,7 @@ from tensorkeep.tensors.writing import (
     BlockStream,
     Digesting,
     Elements,
+    FetchedDigests,
     FileBody,
     PlaceholderTensor,
     Prepared,
@@ -109,6 +112,8 @@ __all__ = [
     "Digesting",
     "Elements",
     "EngineReader",
+    "FetchedDigests",
+    "Fetching",
     "FileBody",
     "Layout",
     "LazyTensor",
@@ -124,6 +129,7 @@ __all__ = [
     "Reader",
     "Region",
     "Renaming",
+    "Rows",
     "Scope",
     "Sealing",
     "Selection",
@@ -136,6 +142,7 @@ __all__ = [
     "TensorView",
     "Ties",
     "assemble",
+    "begin_fetching",
     "c_strides",
     "check_target",
     "check_ties",
@@ -167,6 +174,7 @@ __all__ = [
     "renamed_state",
     "require_open",
     "rows_of",
+    "rows_within",
     "run_of",
     "save",
     "sealed_head",

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import tensorkeep
-from tensorkeep.arrays.torch import streams
+from tensorkeep.arrays.torch import _device_memory, _fetches, streams
 from tensorkeep.checkpoint.saving import _snapshot
 from tensorkeep.errors import UnsupportedError
 from tests.support.tensors.late_device import CpuStreams
@@ -28,17 +28,16 @@ class LateEvent:
         assert self.is_reached.wait(60)
 
 
-class LateStream:
-    def record_event(self) -> LateEvent:
+class LateStream(CpuStreams.Stream):
+    def record_event(self) -> Any:
         return LateEvent()
 
 
 class LateStreams(CpuStreams):
     """The device is late; tensors of the CPU that are not as in a file count as being there."""
 
-    @staticmethod
-    def current_stream(_: Any) -> Any:
-        return LateStream()
+    Stream = LateStream
+    current_stream = LateStream
 
 
 @pytest.fixture(autouse=True)
@@ -69,23 +68,88 @@ def test_what_is_saved_is_the_state_at_the_call(tmp_path: Path, device: threadin
     assert all(loaded[name].equal(tensor) for name, tensor in state().items())
 
 
-def test_copies_on_the_device_are_freed_one_by_one(
+def test_copies_on_the_device_are_freed_once_they_have_arrived(
     tmp_path: Path, device: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copies: list[weakref.ref[torch.Tensor]] = []
+    copies: list[weakref.ref[torch.UntypedStorage]] = []
+    clone, take = torch.Tensor.clone, _snapshot._Memory.take
+    left: list[int] = []
+
+    def noted(self: torch.Tensor, **options: Any) -> torch.Tensor:
+        copy = clone(self, **options)
+        copies.append(weakref.ref(copy.untyped_storage()))
+        return copy
+
+    def n_left() -> int:
+        gc.collect()
+        return sum(copy() is not None for copy in copies)
+
+    def counted(self: Any, parts: Any, data: memoryview) -> None:
+        left.append(n_left())
+        take(self, parts, data)
+
+    monkeypatch.setattr(torch.Tensor, "clone", noted)
+    monkeypatch.setattr(_snapshot._Memory, "take", counted)
+    values = {f"{n}": torch.randn(700, 400).T for n in range(4)}
+    with tensorkeep.staging(n_threads=1):
+        handle = tensorkeep.save_async(values, tmp_path / "x.safetensors", snapshot="device")
+    assert n_left() == 4
+    device.set()
+    handle.result(60)
+    assert left == [4, 3, 2, 1]
+    assert n_left() == 0
+
+
+def test_small_copies_on_the_device_are_moved_together_in_the_budget_of_the_call(
+    tmp_path: Path, device: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    made = _device_memory.TorchDeviceMemory.host_buffer
+
+    def host_buffer(self: Any, nbytes: int) -> Any:
+        sizes.append(nbytes)
+        return made(self, nbytes)
+
+    monkeypatch.setattr(_device_memory.TorchDeviceMemory, "host_buffer", host_buffer)
+    values = {f"{n}": torch.randn(n % 9 + 2, 50).T for n in range(2000)}
+    expected = {name: tensor.clone() for name, tensor in values.items()}
+    with tensorkeep.staging(host_budget=2**20):
+        handle = tensorkeep.save_async(values, tmp_path / "x.safetensors", snapshot="device")
+    for tensor in values.values():
+        tensor.zero_()
+    device.set()
+    handle.result(60)
+    assert sizes == [2**19] * 2
+    loaded = tensorkeep.load(tmp_path / "x.safetensors")
+    assert all(loaded[name].equal(tensor) for name, tensor in expected.items())
+
+
+def test_a_failure_on_the_way_from_the_device_is_raised_and_frees_the_copies(
+    tmp_path: Path, device: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device.set()
+    tensorkeep.save(state(), tmp_path / "x.safetensors")
+    before = (tmp_path / "x.safetensors").read_bytes()
+    storages: list[weakref.ref[torch.UntypedStorage]] = []
     clone = torch.Tensor.clone
 
     def noted(self: torch.Tensor, **options: Any) -> torch.Tensor:
-        copies.append(weakref.ref(copy := clone(self, **options)))
+        copy = clone(self, **options)
+        storages.append(weakref.ref(copy.untyped_storage()))
         return copy
 
+    def lost(*_: Any) -> Any:
+        raise RuntimeError("the device is lost")
+
     monkeypatch.setattr(torch.Tensor, "clone", noted)
+    monkeypatch.setattr(_fetches.TorchFetches, "fetch", lost)
     handle = tensorkeep.save_async(state(), tmp_path / "x.safetensors", snapshot="device")
-    assert len(copies) == 2
-    device.set()
-    handle.result(60)
+    with pytest.raises(RuntimeError, match="the device is lost"):
+        handle.result(60)
     gc.collect()
-    assert not any(copy() is not None for copy in copies)
+    assert storages
+    assert not any(storage() is not None for storage in storages)
+    assert (tmp_path / "x.safetensors").read_bytes() == before
 
 
 def test_a_device_without_room_is_copied_to_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,6 +162,26 @@ def test_a_device_without_room_is_copied_to_the_host(tmp_path: Path, monkeypatch
     tensorkeep.save_async(state(), tmp_path / "x.safetensors", snapshot="device").result(60)
 
     assert tensorkeep.load(tmp_path / "x.safetensors")["a"].equal(state()["a"])
+
+
+def test_copies_on_the_device_stay_within_its_budget(
+    tmp_path: Path, device: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    clone = torch.Tensor.clone
+
+    def noted(self: torch.Tensor, **options: Any) -> torch.Tensor:
+        sizes.append(self.nbytes)
+        return clone(self, **options)
+
+    monkeypatch.setattr(torch.Tensor, "clone", noted)
+    device.set()
+    with tensorkeep.staging(device_budget={"cpu": 10_000}):
+        tensorkeep.save_async(state(), tmp_path / "x.safetensors", snapshot="device").result(60)
+
+    assert sizes == [50 * 20 * 4]  # not the larger one
+    loaded = tensorkeep.load(tmp_path / "x.safetensors")
+    assert all(loaded[name].equal(tensor) for name, tensor in state().items())
 
 
 def test_large_tensors_of_a_device_are_copied_by_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,7 @@ def test_files_are_those_of_the_cpu(
     assert (tmp_path / "device.safetensors").read_bytes() == (tmp_path / "cpu.safetensors").read_bytes()
 
 
-@pytest.mark.parametrize("snapshot", [None, "host"])
+@pytest.mark.parametrize("snapshot", [None, "host", "device"])
 def test_what_is_saved_was_written_in_the_stream_of_the_caller(tmp_path: Path, caller: Stream, snapshot: Any) -> None:
     values = {name: torch.zeros_like(tensor) for name, tensor in state().items()}
     with ThreadStreams.stream(caller):
@@ -130,6 +130,38 @@ def test_a_single_thread_gets_small_tensors_together(
     loaded = tensorkeep.load(target, framework="torch", verify=True, **({"key": key} if key else {}))
     assert loaded.keys() == state().keys()
     assert all(loaded[name].equal(tensor) for name, tensor in state().items())
+
+
+@pytest.mark.parametrize("options", [{}, {"block_digests": True}])
+def test_small_tensors_of_the_cpu_do_not_separate_those_of_a_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    """Such as the steps of an optimizer, whose names are between those of its moments."""
+    torch.manual_seed(2)
+    values: dict[str, torch.Tensor] = {}
+    for n in range(200):
+        values |= {
+            f"{n}.exp_avg": torch.randn(40, 30).T,
+            f"{n}.step": torch.tensor(float(n)),
+            f"{n}.z": torch.empty(0),
+        }
+    values |= {"100.large": torch.randn(700, 900)}
+    n_parts: list[int] = []
+    fetch = _fetches.TorchFetches.fetch
+
+    def counted(self: Any, parts: Any, buffer: Any) -> Any:
+        n_parts.append(len(parts))
+        return fetch(self, parts, buffer)
+
+    monkeypatch.setattr(_fetches.TorchFetches, "fetch", counted)
+    tensorkeep.save_checkpoint(values, tmp_path / "device", **options)
+    monkeypatch.delitem(streams.STREAMS, "cpu")
+    tensorkeep.save_checkpoint(values, tmp_path / "cpu", **options)
+
+    assert sum(n_parts) == 200
+    assert len(n_parts) <= 4  # before the large one and after it
+    made, expected = (tmp_path / name / "model.safetensors" for name in ("device", "cpu"))
+    assert made.read_bytes() == expected.read_bytes()
 
 
 def test_files_written_side_by_side_share_the_budget(tmp_path: Path, sizes: list[int]) -> None:

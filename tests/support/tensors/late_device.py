@@ -91,7 +91,7 @@ class LateDevice:
             for start in range(0, len(data), nbytes):
                 yield len(part := data[start : start + nbytes]), part
 
-        return OnDevice(self, parts, order)
+        return OnDevice(self, parts, order, lambda: self.holding(data, order))
 
     def free_nbytes(self) -> int | None:
         return self._free_nbytes

@@ -313,3 +313,31 @@ def test_what_transformers_calls_is_staged(
         assert file.get_slice("x")[...].equal(saved["x"])
         assert copies_to_the_cpu
         assert file.get_slice("small")[1:].equal(saved["small"][1:])
+
+
+def test_a_device_that_is_full_is_our_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copies_to_the_cpu: list[int]
+) -> None:
+    """The buffer on the device, and what the device needs while it converts, are not in the budget."""
+    tensorkeep.save({f"{n}": torch.randn(300, 900) for n in range(4)}, tmp_path / "x.safetensors")
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise torch.OutOfMemoryError("no room")
+
+    with monkeypatch.context() as patches:
+        patches.setattr(_device_memory, "distribute", full)
+        with (
+            pytest.raises(LimitError, match="do not fit in the device's memory"),
+            tensorkeep.open(tmp_path / "x.safetensors", framework="torch", device="cpu:0") as opened,
+        ):
+            opened.cast("bf16").load()
+    with monkeypatch.context() as patches:
+        patches.setattr(_device_memory.torch, "empty", full)
+        with pytest.raises(LimitError, match="do not fit in the device's memory"):
+            _device_memory.TorchDeviceMemory(torch.device("cpu")).start({}, 2**20)
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="there is pinned memory")
+def test_no_pinned_memory_is_our_error() -> None:
+    with pytest.raises(LimitError, match=r"no pinned memory.*1,000 bytes.*host_budget"):
+        _device_memory.PinnedBuffer(1000, is_pinned=True)

@@ -18,7 +18,7 @@ from tensorkeep.arrays.torch._arithmetic import TorchArithmetic
 from tensorkeep.arrays.torch._device_memory import TorchDeviceMemory, on_device
 from tensorkeep.arrays.torch._dtypes import torch_dtype
 from tensorkeep.arrays.torch.devices import NO_DEVICE, check_device
-from tensorkeep.arrays.torch.streams import STREAMS, DeviceStream, current_stream, new_stream
+from tensorkeep.arrays.torch.streams import STREAMS, DeviceStream, current_stream
 from tensorkeep.arrays.torch.to_host import PART_NBYTES, parts_on_host
 from tensorkeep.buffers import Buffer
 from tensorkeep.dtypes import BY_NAME, BY_TORCH, DTYPES, FOREIGN_DTYPES, DType
@@ -242,24 +242,8 @@ def _streamed(tensor: torch.Tensor, dtype: DType) -> StreamedTensor:
         lambda: _buffers(tensor, caller),
         lambda: _extent(tensor, is_packed=dtype.is_packed),
         lambda start, stop: _memory(tensor, start, stop, caller),
-        copy_on_device=(lambda: _copied_on_device(tensor, dtype)) if tensor.device.type in STREAMS else None,
         on_device=on_device(tensor, caller),
     )
-
-
-def _copied_on_device(tensor: torch.Tensor, dtype: DType) -> StreamedTensor | None:
-    """Copy a tensor on its device, in the order of the caller's work there."""
-    try:
-        copy = tensor.detach().clone(memory_format=torch.contiguous_format)
-    except torch.OutOfMemoryError:
-        return None
-    event = current_stream(tensor.device).event()
-
-    def buffers() -> Iterator[Buffer]:
-        event.synchronize()  # another thread reads it, and does not wait for what the caller's stream does since
-        return _buffers(copy, new_stream(copy.device))
-
-    return StreamedTensor(dtype, _shape(copy, dtype), copy.numel() * copy.element_size(), buffers)
 
 
 def _no_dtype(dtype: DType) -> DtypeError:

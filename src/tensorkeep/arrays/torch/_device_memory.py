@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -33,8 +35,29 @@ class PinnedBuffer:
     """
 
     def __init__(self, nbytes: int, *, is_pinned: bool) -> None:
-        self.tensor = torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=is_pinned)
+        try:
+            self.tensor = torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=is_pinned)
+        except RuntimeError as error:  # the driver's: it allocates what is pinned
+            raise LimitError(
+                "the driver gave no pinned memory",
+                expected=f"{nbytes:,} bytes",
+                found=str(error).partition("\n")[0],
+                hint="Lower host_budget, or n_threads, with tensorkeep.staging",
+            ) from None
         self.data = self.tensor.numpy().data
+
+
+@contextmanager
+def _room_for_tensors() -> Iterator[None]:
+    """Raise a LimitError if the device has no memory left."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise LimitError(
+            "the tensors do not fit in the device's memory",
+            found=str(error),
+            hint="Load fewer tensors, or slices of them, or cast them with view.cast",
+        ) from None
 
 
 class TorchDeviceMemory:
@@ -59,14 +82,8 @@ class TorchDeviceMemory:
 
     def allocate(self, entries: Sequence[TensorEntry]) -> list[Target]:
         """Allocate a tensor for each entry, with memory of its own."""
-        try:
+        with _room_for_tensors():
             return [self._empty(entry) for entry in entries]
-        except torch.OutOfMemoryError as error:
-            raise LimitError(
-                "the tensors do not fit in the device's memory",
-                found=str(error),
-                hint="Load fewer tensors, or slices of them, or cast them with view.cast",
-            ) from None
 
     def converts(self, stored: DType, dtype: DType) -> bool:
         """Say whether a copy gives the numbers of `TorchArrays.cast`, which goes through F32 for some dtypes."""
@@ -98,14 +115,21 @@ class TorchDeviceMemory:
 
     def start(self, targets: Mapping[int, Target], buffer_nbytes: int) -> TorchCopies:
         """Start a sequence of copies that follows the caller's work, which may have used the tensors' memory."""
-        scratch = torch.empty(buffer_nbytes, dtype=torch.uint8, device=self._device)
+        with _room_for_tensors():
+            scratch = torch.empty(buffer_nbytes, dtype=torch.uint8, device=self._device)
         stream = self._module.Stream(self._device)
         stream.wait_stream(self._module.current_stream(self._device))
         return TorchCopies(self._module, stream, scratch, targets)
 
     def start_fetching(self, orders: Sequence[DeviceStream], buffer_nbytes: int) -> TorchFetches:
         """Start a sequence of copies from the device that follows the work in some streams."""
-        return TorchFetches(stream_after(self._device, orders), self._device, buffer_nbytes)
+        # Each new stream would keep freed memory of its own; the caller's uses it again, and the copies follow that
+        with orders[0].entered():
+            try:
+                scratch = torch.empty(buffer_nbytes, dtype=torch.uint8, device=self._device)
+            except torch.OutOfMemoryError:
+                scratch = None
+        return TorchFetches(stream_after(self._device, orders), scratch)
 
 
 class TorchCopies:
@@ -119,7 +143,7 @@ class TorchCopies:
 
     def fill(self, buffer: Any, moves: Sequence[Move]) -> Mark:
         """Begin to copy from a buffer."""
-        with self._module.stream(self._stream), torch.inference_mode():
+        with self._module.stream(self._stream), torch.inference_mode(), _room_for_tensors():
             together: list[Move] = []
             for move in moves:
                 if move.stop - move.start >= _DIRECT_FROM_NBYTES and self._is_as_stored(move):
@@ -165,7 +189,16 @@ def on_device(tensor: torch.Tensor, order: DeviceStream) -> OnDevice | None:
             part = whole[index]
             yield part.numel() * itemsize, part
 
-    return OnDevice(TorchDeviceMemory(tensor.device), parts, order)
+    return OnDevice(TorchDeviceMemory(tensor.device), parts, order, partial(_copied, whole, order))
+
+
+def _copied(tensor: torch.Tensor, order: DeviceStream) -> OnDevice | None:
+    with order.entered():
+        try:
+            copy = tensor.clone(memory_format=torch.contiguous_format)
+        except torch.OutOfMemoryError:
+            return None
+    return on_device(copy, order)
 
 
 def _runs_of_places(places: Sequence[tuple[TensorEntry, int]]) -> Iterator[list[tuple[TensorEntry, int]]]:

@@ -24,42 +24,45 @@ class Mark:
 
 
 class TorchFetches:
-    """Copies on a stream of their own: `DeviceFetches`."""
+    """Copies on a stream of their own: `DeviceFetches`.
 
-    def __init__(self, stream: DeviceStream, device: torch.device, buffer_nbytes: int) -> None:
+    `scratch` is memory of the device, as large as a host buffer, where parts get the order of a file; None if it has
+    no room.
+    """
+
+    def __init__(self, stream: DeviceStream, scratch: torch.Tensor | None) -> None:
         self._stream = stream
-        self._device = device
-        self._buffer_nbytes = buffer_nbytes
-        self._scratch: torch.Tensor | None = None
-        self._has_room = True
+        self._scratch = scratch
 
     def fetch(self, parts: Sequence[Fetched], buffer: Any) -> Mark:
         """Begin to copy to a buffer; several parts are first put side by side on the device."""
         with self._stream.entered(), torch.no_grad():
-            start, stop = parts[0].start, parts[-1].stop
-            together = self._room(stop) if len(parts) > 1 else None
-            if together is None:
+            if self._scratch is None or (len(parts) == 1 and _is_as_in_file(parts[0].part)):
                 for each in parts:
                     buffer.tensor[each.start : each.stop].copy_(_bytes_of(each.part), non_blocking=True)
             else:
-                torch.cat([_bytes_of(each.part) for each in parts], out=together[start:stop])
-                buffer.tensor[start:stop].copy_(together[start:stop], non_blocking=True)
+                together = self._scratch[parts[0].start : parts[-1].stop]
+                _put(parts, together)
+                buffer.tensor[parts[0].start : parts[-1].stop].copy_(together, non_blocking=True)
             return Mark(self._stream.event())
-
-    def _room(self, nbytes: int) -> torch.Tensor | None:
-        """Return memory of the device for parts that are copied together; None if it has none left."""
-        if self._scratch is None and self._has_room:
-            try:
-                # Made in the stream that uses it: memory freed in another may still be in use there
-                self._scratch = torch.empty(self._buffer_nbytes, dtype=torch.uint8, device=self._device)
-            except torch.OutOfMemoryError:
-                self._has_room = False
-        return None if self._scratch is None else self._scratch[:nbytes]
 
     def end(self) -> None:
         """Wait for all copies."""
         self._stream.synchronize()
         self._scratch = None
+
+
+def _is_as_in_file(part: torch.Tensor) -> bool:
+    return part.is_contiguous() and not (part.is_conj() or part.is_neg())
+
+
+def _put(parts: Sequence[Fetched], into: torch.Tensor) -> None:
+    """Copy parts on the device; a single one, which may be as large as a buffer, without more memory for it."""
+    if len(parts) > 1:
+        torch.cat([_bytes_of(each.part) for each in parts], out=into)
+        return
+    part = parts[0].part
+    into.view(part.dtype).view(part.shape).copy_(part)
 
 
 def _bytes_of(part: torch.Tensor) -> torch.Tensor:

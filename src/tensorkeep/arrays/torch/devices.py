@@ -23,4 +23,5 @@ def check_device(device: Any) -> torch.device:
         raise DeviceError(
             f"torch has no device {str(device)!r:.100} here",
             expected=" or ".join(here),
+            found=str(error).partition("\n")[0][:200],
         ) from error

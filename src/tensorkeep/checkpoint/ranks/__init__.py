@@ -8,6 +8,7 @@ small values. The rest is here.
 - `_rank_plan`: which rank has which part of a tensor. Pure.
 - `_assignments`: what each rank writes and reads. Pure.
 - `_parts`: a part of a tensor, as a protocol, and its places in a file.
+- `_fetched_parts`: parts on devices, which threads write while the devices copy the next ones.
 - `_write_parts`: what a rank writes into files that all ranks see.
 - `_encrypt_files`: what a rank writes if the checkpoint is encrypted.
 - `_rank_save`: one save as one rank takes part in it.

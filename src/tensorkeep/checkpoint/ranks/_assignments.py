@@ -22,7 +22,7 @@ class PartToWrite(msgspec.Struct, frozen=True):
         item: Its place in the rank's list of parts.
         name: Name of the tensor in the file.
         place: Where the tensor goes.
-        is_whole: Whether the part is the whole tensor, so that its digest is made while it is written.
+        is_whole: Whether the part is the whole tensor of the file, so that its digest is made while it is written.
     """
 
     item: int

@@ -31,7 +31,7 @@ def encrypt_files(
     heads: dict[str, bytes] = {}
     with ReservedFiles(tuple(assigned.reserved.values()), beat, durable=durable) as files:
         for number, (file, reserved) in enumerate(assigned.reserved.items()):
-            of_rank = {name: part_to_write(parts[item], beat) for name, item in assigned.files[file].items()}
+            of_rank = {name: part_to_write(parts, item, beat) for name, item in assigned.files[file].items()}
             with files.using(number) as opened:
                 heads[file] = write_file(
                     _BehindHeader(opened, reserved),

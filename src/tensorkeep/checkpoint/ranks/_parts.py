@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import prod
 from typing import Any, Protocol
 
-from tensorkeep.arrays import StreamedTensor, TensorToWrite
+import msgspec
+
+from tensorkeep.arrays import OnDevice, StreamedTensor, TensorToWrite
 from tensorkeep.checkpoint.ranks._rank_plan import stored_shape
 from tensorkeep.dtypes import DType
 from tensorkeep.limits import WRITE_NBYTES
-from tensorkeep.tensors import Region, rows_of
+from tensorkeep.tensors import Region, Rows, rows_of
 from tensorkeep.transport import ReservedFile
 
 
@@ -29,6 +31,9 @@ class Part(Protocol):
     def region(self) -> Region:
         """Which part of the tensor it is."""
 
+    def on_device(self) -> OnDevice | None:
+        """Return where it is, if its device copies in the background."""
+
     def blocks(self) -> Iterator[tuple[Region, memoryview]]:
         """Yield the part in C order: regions of the tensor and their bytes."""
 
@@ -38,16 +43,35 @@ def nbytes_of(part: Part) -> int:
     return part.dtype.nbytes(prod(stored_shape(part.dtype, part.region.shape)))
 
 
-def part_to_write(part: Part, beat: Callable[[], Any]) -> TensorToWrite:
-    """Describe a part as a tensor of its own, which asks for the part's blocks each time its bytes are read."""
+def part_to_write(parts: Sequence[Part], item: int, beat: Callable[[], Any]) -> TensorToWrite:
+    """Describe a part as a tensor of its own, which asks for the part each time its bytes are read."""
+    part = parts[item]
+    on_device = part.on_device()
 
     def buffers() -> Iterator[memoryview]:
-        for _, content in part.blocks():
+        for _, content in parts[item].blocks():
             for begin in range(0, len(content), WRITE_NBYTES):
                 beat()
                 yield content[begin : begin + WRITE_NBYTES]
 
-    return StreamedTensor(part.dtype, stored_shape(part.dtype, part.region.shape), nbytes_of(part), buffers)
+    return StreamedTensor(
+        part.dtype,
+        stored_shape(part.dtype, part.region.shape),
+        nbytes_of(part),
+        buffers,
+        on_device=None if on_device is None else _beating(on_device, beat),
+    )
+
+
+def _beating(on_device: OnDevice, beat: Callable[[], Any]) -> OnDevice:
+    """Show that this process is alive with every part that is copied."""
+
+    def parts(nbytes: int) -> Iterator[tuple[int, Any]]:
+        for each in on_device.parts(nbytes):
+            beat()
+            yield each
+
+    return msgspec.structs.replace(on_device, parts=parts)
 
 
 def write_block(
@@ -59,8 +83,15 @@ def write_block(
     beat: Callable[[], Any],
 ) -> None:
     """Write a block of a tensor to its places, in rows of the file."""
+    write_rows(file, start, rows_of(region, shape, len(data) // region.n_elements), data, beat)
+
+
+def write_rows(
+    file: ReservedFile, start: int, places: Iterable[Rows], data: memoryview, beat: Callable[[], Any]
+) -> None:
+    """Write bytes to their places in a tensor, which begins somewhere in the file."""
     done = 0
-    for rows in rows_of(region, shape, len(data) // region.n_elements):
+    for rows in places:
         if rows.nbytes >= WRITE_NBYTES:
             for row in range(rows.n_rows):
                 place = start + rows.first + row * rows.step

@@ -142,7 +142,7 @@ class RankSave:
         uploaded: dict[str, bytes] = {}
         for file, items in assigned.files.items():
             self._sent.append(assigned.spec.name_of(file))  # before it is sent: a failed upload may have arrived
-            of_rank = {name: part_to_write(parts[item], ranks.beat) for name, item in items.items()}
+            of_rank = {name: part_to_write(parts, item, ranks.beat) for name, item in items.items()}
             to_write = {**self._own_files.get(file, {}), **of_rank}
             result = assigned.spec.upload(
                 RemotePath.of(self._path), file, to_write, lambda _: ranks.beat(), self._options.encryption

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tensorkeep.arrays import TensorToWrite
 from tensorkeep.checkpoint.ranks._assignments import FillAssignment, PartToWrite, TensorToDigest
+from tensorkeep.checkpoint.ranks._fetched_parts import FetchedParts
 from tensorkeep.checkpoint.ranks._parts import Part, nbytes_of, write_block
 from tensorkeep.checkpoint.saving import Beat, Reservation, ReservedFiles
 from tensorkeep.digests import new_hasher
@@ -17,11 +18,20 @@ def write_parts(parts: Sequence[Part], assigned: FillAssignment, *, durable: boo
     """Write the parts of this rank, and return the digests of tensors that it has whole."""
     with ReservedFiles(assigned.files, beat, durable=durable) as files, Digesting() as digesting:
         in_order = sorted(assigned.parts, key=lambda part: (part.place.file, part.place.start))
-        for part in in_order:
-            _write(parts[part.item], part, files, digesting, beat)
+        fetched = FetchedParts(files, beat)
+        whole: list[str] = []
+        for each in in_order:
+            part = parts[each.item]
+            on_device = part.on_device()
+            if on_device is not None:
+                fetched.add(part, on_device, each)
+                continue
+            _write(part, each, files, digesting, beat)
+            if each.is_whole:
+                whole.append(each.name)
+        fetched.write()
         files.sync()
-        whole = (part.name for part in in_order if part.is_whole)
-        return dict(zip(whole, digesting.digests(), strict=True))
+        return fetched.digests | dict(zip(whole, digesting.digests(), strict=True))
 
 
 def _write(part: Part, assigned: PartToWrite, files: ReservedFiles, digesting: Digesting, beat: Beat) -> None:

@@ -76,9 +76,10 @@ def save_async(
         path: A file if it ends in `.safetensors` and is not a directory; a directory otherwise.
         max_waiting: How many saves may wait, each with its own copy, while another is written.
         snapshot: Where tensors on CUDA and XPU devices are copied before the call returns. `"host"`: to memory of the
-            CPU. `"device"`: on the device, which takes less time, and as much of its memory as they have, until the
-            thread has moved the copies to the CPU, one by one. Tensors for which the device has no room are copied
-            to the CPU at once.
+            CPU. `"device"`: on the device, which takes less time, and as much of its memory as they have. Background
+            threads then move the copies to the CPU, within the `staging` block of this call, and each is freed once
+            it has arrived. Tensors for which the device, or the `device_budget` of that block, has no room are
+            copied to the CPU at once.
         **options: Keyword arguments of `save` for a file, or of `save_checkpoint` for a directory. Callbacks are
             called by the background thread.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
@@ -22,7 +22,15 @@ from tensorkeep.buffers import Buffer
 from tensorkeep.errors import IntegrityError
 from tensorkeep.limits import ARENA_NBYTES, HASHED_APART_NBYTES, WRITE_NBYTES
 from tensorkeep.parallel import Workers
-from tensorkeep.tensors import LazyTensor, Prepared, StoredTensor, fetch_each
+from tensorkeep.tensors import (
+    Fetching,
+    LazyTensor,
+    Prepared,
+    StoredTensor,
+    begin_fetching,
+    fetch_each,
+    staging_options,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -95,22 +103,22 @@ class Snapshot(msgspec.Struct, frozen=True):
     Attributes:
         prepared: The state to write; its tensors are in `memory`, or in files.
         memory: The copies.
-        on_devices: Copies that are still on their devices: name, copy, and where in `memory` it belongs.
+        on_devices: Copies that are still on their devices, and belong in `memory`.
     """
 
     prepared: Prepared
     memory: _Memory
-    on_devices: deque[tuple[str, TensorToWrite, int]]
+    on_devices: Sequence[Fetching]
 
     def fetch(self) -> None:
-        """Bring what is on devices to `memory`, and free it there one by one."""
-        while self.on_devices:
-            name, copy, start = self.on_devices.popleft()
-            self.memory.fill(start, _checked(name, copy))
+        """Bring what is on devices to `memory`, and free each copy there once its bytes have arrived."""
+        for fetching in self.on_devices:
+            fetching.run(self.memory.take)
 
     def release(self) -> None:
         """Let the next snapshot use the memory, which must not be read any more."""
-        self.on_devices.clear()
+        for fetching in self.on_devices:
+            fetching.end()
         self.memory.release()
 
 
@@ -127,9 +135,9 @@ def take_snapshot(prepared: Prepared, place: SnapshotPlace = "host") -> Snapshot
     lazy = {name: tensor for name, tensor in prepared.tensors.items() if isinstance(tensor, LazyTensor)}
     places, nbytes = _places({name: host for name, host in prepared.to_write.items() if name not in lazy})
     memory = _Memory(nbytes)
-    on_devices = _copies_on_devices(prepared.to_write, places) if place == "device" else deque()
-    later = {name for name, _, _ in on_devices}
-    _copy(prepared.to_write, {name: start for name, start in places.items() if name not in later}, memory)
+    copies = _copies_on_devices(prepared.to_write, places) if place == "device" else {}
+    _copy(prepared.to_write, {name: start for name, start in places.items() if name not in copies}, memory)
+    on_devices = begin_fetching((places[name], prepared.to_write[name].nbytes, copies[name]) for name in copies)
     to_write = {
         name: _copied(host, memory, places[name]) if name in places else host
         for name, host in prepared.to_write.items()
@@ -137,16 +145,26 @@ def take_snapshot(prepared: Prepared, place: SnapshotPlace = "host") -> Snapshot
     return Snapshot(Prepared(to_write, lazy, prepared.state, prepared.aliases, prepared.metadata), memory, on_devices)
 
 
-def _copies_on_devices(
-    to_write: Mapping[str, TensorToWrite], places: Mapping[str, int]
-) -> deque[tuple[str, TensorToWrite, int]]:
-    """Copy tensors on their devices, in the order in which `fetch` frees the copies."""
-    copies: deque[tuple[str, TensorToWrite, int]] = deque()
-    for name, start in places.items():
-        copy = to_write[name].copied_on_device()
+def _copies_on_devices(to_write: Mapping[str, TensorToWrite], names: Iterable[str]) -> dict[str, OnDevice]:
+    """Copy tensors on their devices, as far as these have room and the budget of each allows."""
+    options = staging_options()
+    taken: defaultdict[str, int] = defaultdict(int)
+    copies: dict[str, OnDevice] = {}
+    for name in names:
+        place, nbytes = _place_of(to_write[name]), to_write[name].nbytes
+        if place is None:
+            continue
+        device = place.memory.name
+        budget = options.budget_of(device)
+        copy = place.copied() if budget is None or taken[device] + nbytes <= budget else None
         if copy is not None:
-            copies.append((name, copy, start))
+            copies[name] = copy
+            taken[device] += nbytes
     return copies
+
+
+def _place_of(host: TensorToWrite) -> OnDevice | None:
+    return host.on_device if isinstance(host, StreamedTensor) else None
 
 
 def _places(to_write: Mapping[str, TensorToWrite]) -> tuple[dict[str, int], int]:
@@ -194,6 +212,11 @@ class _Memory:
                 source = source[size:]
                 start += size
 
+    def take(self, parts: Sequence[Fetched], data: memoryview) -> None:
+        """Copy parts of tensors, whose numbers are their places."""
+        for each in parts:
+            self.fill(each.tensor + each.offset, [data[each.start : each.stop]])
+
 
 class _CopiedBytes(msgspec.Struct, frozen=True, gc=False):
     """Gives the bytes of a copied tensor; untracked by the garbage collector, since there are many."""
@@ -219,8 +242,9 @@ def _copy(to_write: Mapping[str, TensorToWrite], places: Mapping[str, int], memo
     try:
         for name, start in places.items():
             host = to_write[name]
-            if isinstance(host, StreamedTensor) and host.on_device is not None:
-                fetched.append((start, host.nbytes, host.on_device))
+            place = _place_of(host)
+            if place is not None:
+                fetched.append((start, host.nbytes, place))
                 continue
             if host.nbytes < HASHED_APART_NBYTES or not _is_on_cpu(host):
                 memory.fill(start, _checked(name, host))
@@ -233,17 +257,7 @@ def _copy(to_write: Mapping[str, TensorToWrite], places: Mapping[str, int], memo
             future.result()
     finally:
         threads.shutdown(cancel=True)
-    _fetch(fetched, memory)
-
-
-def _fetch(tensors: Iterable[tuple[int, int, OnDevice]], memory: _Memory) -> None:
-    """Copy tensors of devices to their places in memory."""
-
-    def take(parts: Sequence[Fetched], data: memoryview) -> None:
-        for each in parts:
-            memory.fill(each.tensor + each.offset, [data[each.start : each.stop]])
-
-    fetch_each(tensors, take)
+    fetch_each(fetched, memory.take)
 
 
 def _is_on_cpu(host: TensorToWrite) -> bool:

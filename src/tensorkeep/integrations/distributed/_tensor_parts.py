@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
-import msgspec
 import torch
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem
 
-from tensorkeep.arrays import pieces, tensor_to_write
+from tensorkeep.arrays import OnDevice, StreamedTensor, pieces, tensor_to_write
 from tensorkeep.arrays.torch.streams import current_stream
 from tensorkeep.arrays.torch.to_host import PART_NBYTES, parts_on_host
 from tensorkeep.dtypes import DType, torch_row
@@ -34,44 +34,46 @@ class RankParts(Sequence["TorchPart"]):
         return TorchPart(self._items[place], self._planner)
 
 
-class TorchPart(msgspec.Struct, frozen=True):
-    """A part of a tensor, which the planner gives when its bytes are needed: `Part`.
+class TorchPart:
+    """A part of a tensor, which the planner gives once, when it is needed: `Part`."""
 
-    Attributes:
-        item: What the plan says of it.
-        planner: Gives the value.
-    """
-
-    item: WriteItem
-    planner: SavePlanner
+    def __init__(self, item: WriteItem, planner: SavePlanner) -> None:
+        self._item = item
+        self._planner = planner
 
     @property
     def dtype(self) -> DType:
         """Its row in the dtype table."""
-        dtype = torch_row(tensor_data_of(self.item).properties.dtype)
+        dtype = torch_row(tensor_data_of(self._item).properties.dtype)
         if dtype is None:
-            name = self.item.index.fqn
+            name = self._item.index.fqn
             raise DtypeError(f"tensor `{name}` has a dtype that the format cannot hold", tensor=name)
         return dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Elements of the whole tensor along each dimension, as torch counts them."""
-        return tuple(tensor_data_of(self.item).size)
+        return tuple(tensor_data_of(self._item).size)
 
     @property
     def region(self) -> Region:
         """Which part of the tensor it is."""
-        return region_of(self.item)
+        return region_of(self._item)
+
+    def on_device(self) -> OnDevice | None:
+        """Return where it is, if its device copies in the background."""
+        described = tensor_to_write(self._value, self._item.index.fqn)
+        return described.on_device if isinstance(described, StreamedTensor) else None
 
     def blocks(self) -> Iterator[tuple[Region, memoryview]]:
         """Yield the part in C order: regions of the tensor and their bytes."""
-        return _blocks_of(self.item.index.fqn, self._value(), self.region)
+        return _blocks_of(self._item.index.fqn, self._value, self.region)
 
+    @cached_property
     def _value(self) -> torch.Tensor:
-        """Return the part with the dtype that was planned."""
-        name, wanted = self.item.index.fqn, tensor_data_of(self.item).properties.dtype
-        part = self.planner.resolve_data(self.item)
+        """The part, with the dtype and shape that were planned."""
+        name, wanted = self._item.index.fqn, tensor_data_of(self._item).properties.dtype
+        part = self._planner.resolve_data(self._item)
         if not isinstance(part, torch.Tensor) or torch_row(part.dtype) != torch_row(wanted):
             raise DtypeError(
                 f"the planner gives another dtype for tensor `{name}` than it planned",
@@ -79,19 +81,18 @@ class TorchPart(msgspec.Struct, frozen=True):
                 expected=str(wanted),
                 found=str(getattr(part, "dtype", type(part).__name__)),
             )
-        return part
+        if tuple(part.shape) != self.region.shape:
+            raise UnsupportedError(
+                f"a part of tensor `{name}` does not have the planned shape",
+                tensor=name,
+                expected=str(list(self.region.shape)),
+                found=str(list(part.shape)),
+            )
+        return part.detach()
 
 
 def _blocks_of(name: str, part: torch.Tensor, region: Region) -> Iterator[tuple[Region, memoryview]]:
-    part = part.detach()
     tensor_to_write(part, name)  # refuses what has no bytes here
-    if tuple(part.shape) != region.shape:
-        raise UnsupportedError(
-            f"a part of tensor `{name}` does not have the planned shape",
-            tensor=name,
-            expected=str(list(region.shape)),
-            found=str(list(part.shape)),
-        )
     if part.device.type == "cpu" and part.is_contiguous() and not (part.is_conj() or part.is_neg()):
         yield region, _bytes_of(part, name)
         return

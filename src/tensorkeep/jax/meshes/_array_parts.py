@@ -27,6 +27,9 @@ class ArrayPart(msgspec.Struct, frozen=True):
     region: Region
     content: TensorToWrite
 
+    def on_device(self) -> None:
+        """Return None: the array's bytes are copied when they are read."""
+
     def blocks(self) -> Iterator[tuple[Region, memoryview]]:
         """Yield the part in C order: regions of the array and their bytes."""
         buffers = _Bytes(self.content)

@@ -8,7 +8,7 @@ array library, nor what the bytes are for.
 - `_in_order`: the same for a single thread, which gets the bytes in order.
 """
 
-from tensorkeep.tensors.from_device._fetch import Take, fetch_each
+from tensorkeep.tensors.from_device._fetch import Fetching, Take, begin_fetching, fetch_each
 from tensorkeep.tensors.from_device._in_order import fetch_in_order
 
-__all__ = ["Take", "fetch_each", "fetch_in_order"]
+__all__ = ["Fetching", "Take", "begin_fetching", "fetch_each", "fetch_in_order"]

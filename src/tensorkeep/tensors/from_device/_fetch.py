@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
-from tensorkeep.arrays import Fetched, FetchingMemory, OnDevice
+from tensorkeep.arrays import Fetched, OnDevice
 from tensorkeep.parallel import parallel_for_each
 from tensorkeep.tensors.from_device._plan import Task, plan_fetches
-from tensorkeep.tensors.to_device import HostBuffers, buffer_nbytes_of, staging_options
+from tensorkeep.tensors.to_device import HostBuffers, StagingOptions, buffer_nbytes_of, staging_options
 
 _POLL_S: Final = 0.001
 
@@ -24,17 +24,21 @@ def fetch_each(tensors: Iterable[tuple[int, int, OnDevice]], take: Take) -> None
     After an error or an interrupt, no thread takes anything any more, and the device copies nothing.
     """
     options = staging_options()
-    buffer_nbytes = buffer_nbytes_of(options)
     for group in _by_device(tensors):
-        tasks = list(plan_fetches(group, buffer_nbytes))
-        n_buffers = min(options.host_budget // buffer_nbytes, sum(map(len, tasks)))
-        memory = group[0][2].memory
-        orders = [tensor.order for _, _, tensor in group]
-        fetching = _Fetching(memory, HostBuffers(memory, n_buffers, buffer_nbytes), orders, buffer_nbytes)
+        fetching = Fetching(group, options)
         try:
-            fetching.run(tasks, take, n_threads=min(options.n_threads, n_buffers))
+            fetching.run(take)
         finally:
             fetching.end()  # again, if an interrupt cut it short
+
+
+def begin_fetching(tensors: Iterable[tuple[int, int, OnDevice]]) -> list[Fetching]:
+    """Prepare to copy tensors as they are after all work that was begun in their orders, for each of their devices.
+
+    What is used for that are the options of this block.
+    """
+    options = staging_options()
+    return [Fetching(group, options) for group in _by_device(tensors)]
 
 
 def _by_device(tensors: Iterable[tuple[int, int, OnDevice]]) -> Iterable[list[tuple[int, int, OnDevice]]]:
@@ -44,26 +48,35 @@ def _by_device(tensors: Iterable[tuple[int, int, OnDevice]]) -> Iterable[list[tu
     return groups.values()
 
 
-class _Fetching:
-    """Copies from one device to buffers, which threads empty."""
+class Fetching:
+    """Copies from one device to buffers, which threads empty.
 
-    def __init__(self, memory: FetchingMemory, buffers: HostBuffers, orders: list[Any], buffer_nbytes: int) -> None:
-        self._buffers = buffers
-        self._copies = memory.start_fetching(orders, buffer_nbytes)
+    It is made by a thread while the tensors are as they should be copied; any thread can run it.
+    """
+
+    def __init__(self, tensors: Sequence[tuple[int, int, OnDevice]], options: StagingOptions) -> None:
+        buffer_nbytes = buffer_nbytes_of(options)
+        memory = tensors[0][2].memory
+        self._tasks = list(plan_fetches(tensors, buffer_nbytes))
+        n_buffers = min(options.host_budget // buffer_nbytes, sum(map(len, self._tasks)))
+        self._n_threads = min(options.n_threads, n_buffers)
+        self._buffers = HostBuffers(memory, n_buffers, buffer_nbytes)
+        self._copies = memory.start_fetching([tensor.order for _, _, tensor in tensors], buffer_nbytes)
         self._lock = threading.Lock()
         self._busy: set[threading.Thread] = set()
         self._is_over = False
 
-    def run(self, tasks: Sequence[Task], take: Take, *, n_threads: int) -> None:
-        """Carry out all tasks."""
+    def run(self, take: Take) -> None:
+        """Copy all tensors; each is not referenced any more when it has been taken."""
 
         def carry_out(task: Task) -> None:
-            for parts in task:
-                if not self._pass_on(parts, take):
+            task.reverse()
+            while task:
+                if not self._pass_on(task.pop(), take):
                     return
 
         try:
-            parallel_for_each(tasks, carry_out, n_threads=n_threads)
+            parallel_for_each(self._tasks, carry_out, n_threads=self._n_threads)
         finally:
             self.end()
 
@@ -92,4 +105,5 @@ class _Fetching:
         while self._busy - {threading.current_thread()}:
             time.sleep(_POLL_S)
         self._copies.end()
+        self._tasks.clear()
         self._buffers.release()

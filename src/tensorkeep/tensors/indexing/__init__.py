@@ -17,7 +17,7 @@ from tensorkeep.tensors.indexing._placements import (
     region_of_rank,
 )
 from tensorkeep.tensors.indexing._regions import CoverFault, Region, cover_fault, run_of, shard_range
-from tensorkeep.tensors.indexing._rows import narrowed, rows_of
+from tensorkeep.tensors.indexing._rows import Rows, narrowed, rows_of, rows_within
 from tensorkeep.tensors.indexing._runs import runs_of
 from tensorkeep.tensors.indexing._selection import Axis, Positions, Selection, cover_run, parse_index
 
@@ -28,6 +28,7 @@ __all__ = [
     "Placement",
     "Positions",
     "Region",
+    "Rows",
     "Selection",
     "Sharded",
     "c_strides",
@@ -40,6 +41,7 @@ __all__ = [
     "positions_of_rank",
     "region_of_rank",
     "rows_of",
+    "rows_within",
     "run_of",
     "runs_of",
     "shard_range",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import product
 from math import prod
 
@@ -42,6 +42,29 @@ def rows_of(region: Region, shape: tuple[int, ...], itemsize: int) -> Iterator[R
     for places in product(*(range(sizes[axis]) for axis in others)):
         first = origin + sum(place * strides[axis] for place, axis in zip(places, others, strict=True))
         yield Rows(first, strides[last], sizes[last], nbytes)
+
+
+def rows_within(rows: Iterable[Rows], start: int, stop: int) -> Iterator[Rows]:
+    """Give the runs of the bytes [start, stop) of others, as these count them one after another."""
+    passed = 0
+    for each in rows:
+        first, last = max(start - passed, 0), min(stop - passed, each.n_rows * each.nbytes)
+        passed += each.n_rows * each.nbytes
+        while first < last:
+            row, within = divmod(first, each.nbytes)
+            is_cut = within > 0 or last - first < each.nbytes
+            n_rows, nbytes = (
+                (1, min(each.nbytes - within, last - first))
+                if is_cut
+                else (
+                    (last - first) // each.nbytes,
+                    each.nbytes,
+                )
+            )
+            yield Rows(each.first + row * each.step + within, each.step, n_rows, nbytes)
+            first += n_rows * nbytes
+        if passed >= stop:
+            return
 
 
 def narrowed(region: Region, index: tuple[int | slice, ...]) -> Region:

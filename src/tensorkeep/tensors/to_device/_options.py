@@ -22,8 +22,8 @@ class StagingOptions(msgspec.Struct, frozen=True):
 
     Attributes:
         host_budget: Bytes of the CPU's memory that the buffers take.
-        device_budget: Bytes of a device's memory that the tensors of one load may take: of each device, or by device;
-            None for all that is free.
+        device_budget: Bytes of a device's memory that the tensors of one load, or the copies of a snapshot, may take:
+            of each device, or by device; None for all that is free.
         n_threads: Threads that read or write.
         own: Whether each tensor has memory of its own; otherwise small ones share some.
     """
@@ -94,7 +94,8 @@ def staging(
             what was pinned for the next one.
         device_budget: Bytes of a device's memory that the tensors of one load may take: a number for each device, or
             a dict such as `{0: 20 * 2**30, "cuda:1": 8 * 2**30}`. A larger checkpoint is refused before anything is
-            read. By default, all that is free.
+            read. By default, all that is free. The copies of `save_async(snapshot="device")` take no more either;
+            what does not fit is copied to the CPU.
         n_threads: Threads that read files of this machine, or write and hash what a device has copied, the calling
             one included; by default one for each core, at most 16. What is read from a server, unpacked or decrypted
             may take more.

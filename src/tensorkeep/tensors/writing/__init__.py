@@ -4,6 +4,7 @@
 - `_sharing`: what is stored of tensors that share memory. Pure.
 - `_placeholder`: `PlaceholderTensor`, a tensor whose elements are elsewhere.
 - `_prepare`: a state as tensors by name and one text for everything else.
+- `_checked`: the bytes of a tensor, and a check of their number.
 - `_digest_stream`: digests computed by another thread while the bytes are written.
 - `_block_stream`: block digests, by another thread too.
 - `_fetched`: tensors of devices, by several threads.
@@ -14,6 +15,7 @@
 
 from tensorkeep.tensors.writing._block_stream import BlockStream
 from tensorkeep.tensors.writing._digest_stream import Digesting
+from tensorkeep.tensors.writing._fetched import FetchedDigests
 from tensorkeep.tensors.writing._file_body import (
     FileBody,
     file_body,
@@ -33,6 +35,7 @@ __all__ = [
     "BlockStream",
     "Digesting",
     "Elements",
+    "FetchedDigests",
     "FileBody",
     "PlaceholderTensor",
     "Prepared",

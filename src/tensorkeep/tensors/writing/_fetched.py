@@ -5,25 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from tensorkeep.arrays import Fetched, OnDevice, StreamedTensor, TensorToWrite
 from tensorkeep.digests import digest_of, new_hasher
 from tensorkeep.tensors.from_device import fetch_each, fetch_in_order
+from tensorkeep.tensors.writing._checked import checked
 from tensorkeep.transport import ExtensibleSink
 
 if TYPE_CHECKING:
     from blake3 import blake3
 
 
-def write_fetched(sink: ExtensibleSink, tensors: Sequence[TensorToWrite], *, hashes: bool) -> list[bytes]:
-    """Append tensors, all on devices, and return their digests if asked for."""
+_Named: TypeAlias = tuple[str, TensorToWrite]
+
+
+def write_fetched(sink: ExtensibleSink, named: Sequence[_Named], *, hashes: bool) -> list[bytes]:
+    """Append tensors, on devices or small ones on the CPU, and return their digests if asked for."""
+    tensors = [tensor for _, tensor in named]
     stops = list(accumulate(tensor.nbytes for tensor in tensors))
     starts = [0, *stops]
     extension = sink.extend(stops[-1])
-    digests = _Digests([tensor.nbytes for tensor in tensors])
+    digests = FetchedDigests([tensor.nbytes for tensor in tensors])
+    for number, (name, tensor) in enumerate(named):
+        if place_of(tensor) is None:
+            content = b"".join(checked(name, tensor))
+            if content:
+                extension.write(starts[number], memoryview(content))
+            digests.made[number] = digest_of(content) if hashes else b""
 
     def take(parts: Sequence[Fetched], data: memoryview) -> None:
         # Parts that are adjacent in the buffer and in the file are written together
@@ -38,12 +49,15 @@ def write_fetched(sink: ExtensibleSink, tensors: Sequence[TensorToWrite], *, has
     return digests.made
 
 
-def copied_ahead(tensors: Iterable[tuple[str, TensorToWrite]]) -> Iterator[tuple[str, TensorToWrite]]:
-    """Pass on tensors, all on devices. The bytes of each can be read once, before the next tensor is asked for."""
+def copied_ahead(tensors: Iterable[_Named]) -> Iterator[_Named]:
+    """Pass on tensors. The bytes of each on a device can be read once, before the next tensor is asked for."""
     named = list(tensors)
     fetched = fetch_in_order(_numbered([tensor for _, tensor in named]))
-    for (name, tensor), buffers in zip(named, fetched, strict=True):
-        yield name, msgspec.structs.replace(tensor, stream=partial(iter, buffers))
+    for name, tensor in named:
+        if place_of(tensor) is None:
+            yield name, tensor
+        else:
+            yield name, msgspec.structs.replace(tensor, stream=partial(iter, next(fetched)))
 
 
 def place_of(tensor: TensorToWrite) -> OnDevice | None:
@@ -58,7 +72,7 @@ def _numbered(tensors: Sequence[TensorToWrite]) -> Iterator[tuple[int, int, OnDe
             yield number, tensor.nbytes, place
 
 
-class _Digests:
+class FetchedDigests:
     """Digests of tensors whose bytes arrive in order, each tensor by one thread.
 
     Attributes:

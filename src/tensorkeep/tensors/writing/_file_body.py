@@ -33,6 +33,7 @@ from tensorkeep.limits import ARENA_NBYTES, HASHED_APART_NBYTES
 from tensorkeep.parallel import Workers
 from tensorkeep.tensors.readers import StoredTensor
 from tensorkeep.tensors.writing._block_stream import BlockStream
+from tensorkeep.tensors.writing._checked import checked
 from tensorkeep.tensors.writing._digest_stream import Digesting
 from tensorkeep.tensors.writing._fetched import copied_ahead, place_of, write_fetched
 from tensorkeep.tensors.writing._sealing import Sealing
@@ -214,7 +215,7 @@ def _write_plain(sink: ByteSink, tensors: list[_Named]) -> None:
         if way in {"known", "reread"}:
             _copy(sink, [tensor for _, tensor in group if isinstance(tensor, StoredTensor)])
         elif way == "fetched" and extends(sink):
-            write_fetched(sink, [tensor for _, tensor in group], hashes=False)
+            write_fetched(sink, list(group), hashes=False)
         else:
             sink.write(_buffers_of(_in_turn(way, group)))
 
@@ -224,7 +225,7 @@ def _write_sealed(sink: ByteSink, tensors: list[_Named], blocks: BlockStream | N
     with Digesting() as digesting:
         for way, group in _by_way(tensors):
             if way == "fetched" and blocks is None and extends(sink):
-                for digest in write_fetched(sink, [tensor for _, tensor in group], hashes=True):
+                for digest in write_fetched(sink, list(group), hashes=True):
                     digesting.carry(digest)
                 continue
             if way in {"fetched", "passed"}:
@@ -268,15 +269,20 @@ def _hashed(digesting: Digesting, tensors: Iterable[_Named]) -> Iterator[Buffer]
             digesting.carry(digest_of(view))
             yield view
         else:
-            yield from digesting.passing(tensor.nbytes, _checked(name, tensor))
+            yield from digesting.passing(tensor.nbytes, checked(name, tensor))
 
 
 _Way: TypeAlias = Literal["known", "reread", "fetched", "passed"]
 
 
 def _by_way(tensors: Iterable[_Named]) -> Iterator[tuple[_Way, Iterator[_Named]]]:
-    """Group tensors that follow each other and get their digests in the same way."""
-    return groupby(tensors, lambda named: _way_of(named[1]))
+    """Group tensors that follow each other and get their digests in the same way.
+
+    Small tensors on the CPU, such as the steps of an optimizer, do not separate those of a device.
+    """
+    named = list(tensors)
+    way_of_small: _Way = "fetched" if any(place_of(tensor) is not None for _, tensor in named) else "passed"
+    return groupby(named, lambda each: _way_of(each[1], way_of_small))
 
 
 def _in_turn(way: _Way, tensors: Iterable[_Named]) -> Iterable[_Named]:
@@ -284,14 +290,16 @@ def _in_turn(way: _Way, tensors: Iterable[_Named]) -> Iterable[_Named]:
     return copied_ahead(tensors) if way == "fetched" else tensors
 
 
-def _way_of(tensor: TensorToWrite) -> _Way:
+def _way_of(tensor: TensorToWrite, way_of_small: _Way) -> _Way:
     """Return how a tensor gets its digest: it has one, its file is reread, or its bytes are hashed as they pass.
 
     They are fetched by several threads if they come from a device.
     """
     # Reading a mapped file a second time costs little: the kernel copies its bytes, so they are in the page cache.
     if not isinstance(tensor, StoredTensor):
-        return "passed" if place_of(tensor) is None else "fetched"
+        if place_of(tensor) is not None:
+            return "fetched"
+        return way_of_small if tensor.nbytes < HASHED_APART_NBYTES else "passed"
     if tensor.digest is not None:
         return "known"
     is_mapped = isinstance(tensor.source, LocalFile) and tensor.source.backend == "mmap"
@@ -359,19 +367,4 @@ def _buffers_of(tensors: Iterable[_Named]) -> Iterator[Buffer]:
         if type(tensor) is TensorInMemory:
             yield view_at(tensor.address, tensor.nbytes)
         else:
-            yield from _checked(name, tensor)
-
-
-def _checked(name: str, tensor: TensorToWrite) -> Iterator[Buffer]:
-    given = 0
-    for buffer in tensor.buffers():
-        given += memoryview(buffer).nbytes
-        yield buffer
-    if given != tensor.nbytes:
-        raise IntegrityError(
-            f"tensor `{name}` has another number of bytes than its shape says",
-            tensor=name,
-            expected=f"{tensor.nbytes:,} bytes",
-            found=f"{given:,}",
-            hint="Do not resize tensors while they are saved",
-        )
+            yield from checked(name, tensor)
