@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import tensorkeep
-from tensorkeep.errors import IntegrityError
+from tensorkeep.errors import IntegrityError, UnsupportedError
 from tensorkeep.integrations.vllm import register
 from tensorkeep.models import ServedWeights
 from tensorkeep.tensors import LazyTensor
@@ -78,6 +78,12 @@ def test_missing_weights_damage_and_unknown_options_are_errors(loader_class: Any
         verifying.load_weights(ParallelModel(0, 1), vllm.ModelConfig(str(tmp_path)))
     with pytest.raises(ValueError, match="'threads'"):
         loader_class(vllm.LoadConfig(model_loader_extra_config={"threads": 3}))
+
+
+def test_vllm_is_left_to_put_tensors_of_torchao_together(loader_class: Any, directory: Path) -> None:
+    config = vllm.ModelConfig(str(directory), quantization="torchao")
+    with pytest.raises(UnsupportedError, match='load_format="auto"'):
+        loader_class(vllm.LoadConfig()).load_weights(ParallelModel(0, 1), config)
 
 
 def test_the_next_tensor_is_verified_while_the_engine_uses_one(

@@ -82,6 +82,8 @@ class _DefaultModelLoader(BaseModelLoader):
             yield from self._get_weights_iterator(source)
 
     def load_weights(self, model: Any, model_config: ModelConfig) -> None:
+        if model_config.quantization == "torchao":
+            self.load_config.safetensors_load_strategy = "torchao"
         wanted = {name for name, _ in model.named_parameters()}
         loaded = model.load_weights(self.get_all_weights(model_config, model))
         if model_config.quantization is None and loaded is not None and wanted - loaded:

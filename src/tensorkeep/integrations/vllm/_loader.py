@@ -11,6 +11,7 @@ import torch
 from vllm.model_executor.model_loader import register_model_loader
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 
+from tensorkeep.errors import UnsupportedError
 from tensorkeep.models import ServedWeights
 
 
@@ -31,6 +32,12 @@ class TensorkeepModelLoader(DefaultModelLoader):
         super().__init__(plain)
 
     def _get_weights_iterator(self, source: Any) -> Iterator[tuple[str, torch.Tensor]]:
+        if self.load_config.safetensors_load_strategy == "torchao":  # vLLM has found what `quantization` says
+            raise UnsupportedError(
+                "tensorkeep does not put tensors of torchao together for vLLM",
+                path=source.model_or_path,
+                hint='Use vLLM\'s own loader: load_format="auto"',
+            )
         options = {"subfolder": source.subfolder} if hasattr(source, "subfolder") else {}
         found = self._prepare_weights(
             model_name_or_path=source.model_or_path,
