@@ -84,8 +84,7 @@ soak: fuzz ## Kill, damage and fuzz for hours: make soak SCALE=2 SEED=7
 		$(BIN)/pytest -m soak --numprocesses logical --timeout 0 --hypothesis-seed $(SEED)
 
 gpu: ## Run the tests that need a GPU, and measure: make gpu GPU_PYTHON=python3 on a machine that has torch
-	$(GPU_PYTHON) -m pytest tests/gpu -q -rs -c /dev/null --rootdir . --noconftest -p no:cacheprovider; tested=$$?; \
-		$(GPU_PYTHON) -m benchmarks.gpu && exit $$tested
+	$(GPU_PYTHON) -m benchmarks.gpu --tests $(GPU_OPTIONS)
 
 clean: ## Remove everything built
 	rm -rf .venv site dist demo-out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -6,6 +6,7 @@ It returns what it has loaded, or its seconds if only a part of what it does cou
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -207,6 +208,24 @@ def _save_with_digests(path: Path, device: str) -> Any:
     return _timed_save(path, device, lambda state, into: tensorkeep.save(state, into, durable=False))
 
 
+def _save_with_torchs_dcp(path: Path, device: str) -> Any:
+    import torch.distributed.checkpoint as dcp
+
+    return _timed_save(path, device, lambda state, into: dcp.save(state, checkpoint_id=into, no_dist=True))
+
+
+def _save_through_torchs_dcp(path: Path, device: str) -> Any:
+    import torch.distributed.checkpoint as dcp
+
+    from tensorkeep.integrations.distributed import TensorkeepWriter
+
+    def save(state: Any, into: Path) -> None:
+        into.mkdir()
+        dcp.save(state, storage_writer=TensorkeepWriter(into, durable=False), no_dist=True)
+
+    return _timed_save(path, device, save)
+
+
 def _save_with_safetensors(path: Path, device: str) -> Any:
     from safetensors.torch import save_file
 
@@ -220,7 +239,10 @@ def _timed_save(path: Path, device: str, save: Callable[[Any, Path], Any]) -> An
     started = time.perf_counter()
     save(state, into)
     took = time.perf_counter() - started
-    into.unlink()
+    if into.is_dir():
+        shutil.rmtree(into)
+    else:
+        into.unlink()
     return took
 
 
@@ -286,6 +308,8 @@ CONTENDERS: Final[dict[str, Callable[[Path, str], Any]]] = {
     "tensorkeep, snapshot on the host": _snapshot("host"),
     "tensorkeep, snapshot on the device": _snapshot("device"),
     "safetensors, save": _save_with_safetensors,
+    "tensorkeep, save of a rank": _save_through_torchs_dcp,
+    "torch's dcp, save of a rank": _save_with_torchs_dcp,
     "limit: copies to the host": _copies_to_host,
     "limit: writes": _write_by_all_cores,
 }

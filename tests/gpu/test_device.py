@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 
 import tensorkeep
 from tensorkeep.errors import IntegrityError, LimitError
+from tensorkeep.integrations.distributed import TensorkeepWriter
 from tensorkeep.models import deferred_tensors
 from tests.gpu.device import DEVICE, IS_STAND_IN
 
@@ -291,3 +293,27 @@ def test_a_save_in_several_files_follows_the_stream_of_the_caller(tmp_path: Path
         tensorkeep.save_checkpoint(values, tmp_path / "saved", max_shard_size="1kB")
     loaded = tensorkeep.load(tmp_path / "saved", framework="torch")
     assert all(tensor.all() for tensor in loaded.values())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_save_of_a_rank_follows_the_stream_of_the_caller(tmp_path: Path) -> None:
+    values = {name: tensor.to(DEVICE, copy=True) for name, tensor in state().items()}
+    with torch.cuda.stream(torch.cuda.Stream()):
+        values["huge"] = values["huge"] + 1
+        dcp.save(values, storage_writer=TensorkeepWriter(tmp_path), no_dist=True)
+    expected = state() | {"huge": state()["huge"] + 1}
+    assert equal(tensorkeep.load(tmp_path, framework="torch", device=DEVICE, verify=True), expected)
+
+
+@pytest.mark.parametrize("snapshot", [None, "device"])
+def test_repeated_saves_keep_no_more_memory_of_the_device(tmp_path: Path, snapshot: Any) -> None:
+    """Each stream would keep what was freed in it, and torch has dozens of them."""
+    values = {name: tensor.to(DEVICE) for name, tensor in state().items()}
+    reserved: list[int] = []
+    for _ in range(4 if IS_STAND_IN else 40):
+        if snapshot is None:
+            tensorkeep.save(values, tmp_path / "x.safetensors", durable=False)
+        else:
+            tensorkeep.save_async(values, tmp_path / "x.safetensors", durable=False, snapshot=snapshot).result()
+        reserved.append(torch.cuda.memory_reserved())
+    assert reserved[-1] <= reserved[3]
