@@ -315,6 +315,28 @@ def test_what_transformers_calls_is_staged(
         assert file.get_slice("small")[1:].equal(saved["small"][1:])
 
 
+@pytest.mark.parametrize("name", ["one.safetensors", "sharded", "pickle.pt", "tied.safetensors"])
+def test_what_shares_allocations_is_what_the_file_holds(tmp_path: Path, name: str) -> None:
+    """Also of storages, over which several tensors may be made."""
+    saved = state()
+    saved |= {"tied": saved["layers.7.bias"][1:], "flipped": saved["layers.9.bias"].T}
+    if name == "pickle.pt":
+        torch.save(saved, tmp_path / name)
+    elif name == "sharded":
+        tensorkeep.save_checkpoint(saved, tmp_path / name, max_shard_size="1MB")
+    else:
+        tensorkeep.save(saved, tmp_path / name, ties="share" if "tied" in name else "copy")
+
+    with tensorkeep.staging(own=False):
+        loaded = tensorkeep.load(tmp_path / name, framework="torch", device=DEVICE)
+
+    assert equal(loaded, saved)
+    loaded["layers.7.bias"].fill_(5)
+    if name in {"pickle.pt", "tied.safetensors"}:
+        assert bool((loaded["tied"] == 5).all())
+    assert loaded["layers.8.bias"].equal(saved["layers.8.bias"])
+
+
 def test_a_device_that_is_full_is_our_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copies_to_the_cpu: list[int]
 ) -> None:

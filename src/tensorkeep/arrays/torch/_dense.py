@@ -148,7 +148,9 @@ class TorchArrays:
     def storage(self, data: npt.NDArray[np.uint8] | torch.Tensor) -> torch.UntypedStorage:
         """Make a storage of bytes: over them on the CPU, a copy on any other device."""
         if isinstance(data, torch.Tensor):
-            return data.untyped_storage()
+            # A small one may be a part of memory that it has in common with others (`staging(own=False)`)
+            is_whole = data.untyped_storage().nbytes() == data.nbytes
+            return (data if is_whole else data.clone()).untyped_storage()
         if not data.size:
             return torch.empty(0, dtype=torch.uint8, device=self._device or "cpu").untyped_storage()
         return self.place({"": torch.from_numpy(aligned(data))})[""].untyped_storage()
