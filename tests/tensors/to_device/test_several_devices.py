@@ -112,7 +112,8 @@ def test_the_longest_name_decides() -> None:
     ("device_map", "error", "message"),
     [
         ({"layers.1": 0}, DeviceError, "no device for 2 of the tensors"),
-        ({"": "disk"}, DeviceError, "on disk"),
+        ({"": "disk"}, DeviceError, "leaves all others on disk"),
+        ({"layers.1": 0, "head": "disk", "": 1}, DeviceError, "leaves `head` on disk"),
         ("auto", TypeError, "infer_auto_device_map"),
         ({1: 0}, TypeError, "must be a dict"),
     ],

@@ -53,8 +53,9 @@ def _check(device_map: Any) -> None:
         )
     disk = next((name for name, device in device_map.items() if device == "disk"), None)
     if disk is not None:
+        which = f"`{disk}`" if disk else "all others"
         raise DeviceError(
-            f"the device map leaves `{disk}` on disk, from where tensors are not loaded",
+            f"the device map leaves {which} on disk, from where tensors are not loaded",
             expected="devices of the array library",
             found="'disk'",
             hint="Load the others with only=, and open the checkpoint to read these when they are needed",
