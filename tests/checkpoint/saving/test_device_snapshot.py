@@ -164,6 +164,23 @@ def test_a_device_without_room_is_copied_to_the_host(tmp_path: Path, monkeypatch
     assert tensorkeep.load(tmp_path / "x.safetensors")["a"].equal(state()["a"])
 
 
+def test_a_lost_device_keeps_no_memory_of_the_host(
+    tmp_path: Path, device: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: Any) -> Any:
+        raise RuntimeError("the device is lost")
+
+    device.set()
+    tensorkeep.save_async(state(), tmp_path / "x.safetensors", snapshot="device").result(60)
+    n_free = len(_snapshot._blocks._free)
+    monkeypatch.setattr(_fetches.TorchFetches, "fetch", lost)
+    monkeypatch.setattr(_fetches.TorchFetches, "end", lost)
+    handle = tensorkeep.save_async(state(), tmp_path / "x.safetensors", snapshot="device")
+    with pytest.raises(RuntimeError, match="the device is lost"):
+        handle.result(60)
+    assert len(_snapshot._blocks._free) == n_free > 0
+
+
 def test_copies_on_the_device_stay_within_its_budget(
     tmp_path: Path, device: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -117,9 +117,11 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     def release(self) -> None:
         """Let the next snapshot use the memory, which must not be read any more."""
-        for fetching in self.on_devices:
-            fetching.end()
-        self.memory.release()
+        try:
+            for fetching in self.on_devices:
+                fetching.end()
+        finally:  # a lost device fails at every call
+            self.memory.release()
 
 
 SnapshotPlace: TypeAlias = Literal["host", "device"]
