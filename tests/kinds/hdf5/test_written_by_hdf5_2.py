@@ -2,8 +2,8 @@
 
 `files/written-by-hdf5-2.h5` was written by h5py 3.16.0 with HDF5 2.0.0 and `libver="latest"`: for each entry of
 `SETTINGS` a dataset `numbers("<i2", (13, 17))` of that name, the same behind scale-offset as `scaled`, and
-`numbers("<f8", (2, 3, 2))` as pairs in the datatypes `H5T_COMPLEX_IEEE_*`, rounded to their precision. The bytes 0, 1,
-2 … are six numbers in each of the datatypes `H5T_FLOAT_*`.
+`numbers("<f8", (2, 3, 2))` as pairs in the datatypes `H5T_COMPLEX_IEEE_*`, rounded to their precision. The bytes 0,
+1, 2 … are six numbers in each of the datatypes `H5T_FLOAT_*`.
 """
 
 from __future__ import annotations
