@@ -110,7 +110,8 @@ def test_a_state_of_another_optimizer_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_error_of_other_functions_names_the_one_that_takes_pytrees(tmp_path: Path) -> None:
-    for value in (FrozenDict({"w": jnp.ones(2)}), objects(0)["model"], nnx.state(objects(0)["model"])):
+    module = objects(0)["model"]
+    for value in (FrozenDict({"w": jnp.ones(2)}), module, nnx.state(module), begun()["state"]):
         with pytest.raises(tensorkeep.StateError, match=r"tensorkeep\.jax\.capture"):
             tensorkeep.save({"state": value}, tmp_path / "x.safetensors")
 

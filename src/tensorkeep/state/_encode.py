@@ -19,7 +19,7 @@ from tensorkeep.errors import LimitError, StateError
 from tensorkeep.limits import MAX_KEY_NODES, MAX_NAMES_LENGTH, MAX_STATE_DEPTH
 from tensorkeep.state._classes import class_name, fields_of, named_kind
 from tensorkeep.state._keys import KeyGuard, is_safe_key, joined, key_text, words_for
-from tensorkeep.state._refusals import cycle, not_data, too_deep
+from tensorkeep.state._refusals import advised, cycle, not_data, too_deep
 from tensorkeep.state._scalars import SCALARS, base64_text, fraction_node, integer_node, text_node, timezone_node
 from tensorkeep.state._values import Encoded, NamedData, Node, NodeMembers
 
@@ -93,7 +93,10 @@ class _Encoder:
                 return self.tensor(value, members, path)
             encode, content = self._encoder_of(value, path)
         number = self.begin(value, path)
-        node = encode(self, content, path)
+        try:
+            node = encode(self, content, path)
+        except StateError as error:
+            raise advised(error, value, content) from None
         self.end(value, number)
         return node
 

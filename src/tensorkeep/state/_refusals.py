@@ -16,6 +16,7 @@ from tensorkeep.arrays import is_tensor, object_hint, tensor_hint
 from tensorkeep.errors import LimitError, StateError
 from tensorkeep.limits import MAX_STATE_DEPTH
 from tensorkeep.state._keys import words_for
+from tensorkeep.state._values import NamedData
 
 _FUNCTIONS: Final = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, partial)
 _BUILTINS: Final = (dict, list, tuple, set, frozenset, deque, str, int, float, complex, bytes, bytearray)
@@ -54,6 +55,13 @@ def not_data(value: Any, path: str, role: str = "") -> StateError:
         found=f"{kind}{found.__module__}.{found.__qualname__}",
         hint=_hint(value),
     )
+
+
+def advised(error: StateError, value: Any, content: Any) -> StateError:
+    """Return the error for something in a container: a library may know how to save a dataclass as a whole."""
+    is_dataclass = isinstance(content, NamedData) and content.kind == "dataclass"
+    hint = object_hint(value) if is_dataclass else ""
+    return error.with_fields(hint=hint) if hint else error
 
 
 def cycle(path: str) -> StateError:
