@@ -52,6 +52,8 @@ def test_each_argument_and_option_says_what_it_takes(command: str) -> None:
         assert parameter.help.endswith((".", "…")), parameter.name
         if parameter.param_type_name == "argument" or not parameter.is_flag:
             assert parameter.metavar, f"{parameter.name} would be shown without what it takes"
+        if parameter.nargs == -1:
+            assert parameter.metavar.endswith("..."), f"{parameter.name} would be shown as a single one"
 
 
 @pytest.mark.parametrize("command", COMMANDS)

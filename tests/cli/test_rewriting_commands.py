@@ -308,6 +308,6 @@ def test_pickles_are_for_convert(capsys: pytest.CaptureFixture[str], tmp_path: P
     for command in (["reshard", "x.pt", "out"], ["edit", "x.pt", "--set", "a=b"]):
         arguments = [str(tmp_path / each) if each in {"x.pt", "out"} else each for each in command]
         error = fail(capsys, *arguments)
-        assert "this is files of pickles" in error
+        assert "found files of pickles" in error
         assert "tensorkeep convert" in error
-    assert "this is a NumPy array" in fail(capsys, "edit", str(tmp_path / "x.npy"), "--set", "a=b")
+    assert "found a NumPy array" in fail(capsys, "edit", str(tmp_path / "x.npy"), "--set", "a=b")

@@ -160,6 +160,9 @@ def test_a_header_that_is_cut_off_says_by_how_much(tmp_path: Path) -> None:
 
     with pytest.raises(HeaderError, match=r"invalid header length.*a file that ends 52 bytes before the header does"):
         tensorkeep.open(path)
+    path.write_bytes(file[:5])
+    with pytest.raises(HeaderError, match=r"header too small.*found 5 bytes\. Was a download or copy interrupted\?"):
+        tensorkeep.open(path)
 
 
 @pytest.mark.parametrize("length", [b"PK\x03\x04", b"GGUF", b"\x1f\x8b", b"{"])

@@ -24,6 +24,28 @@ def test_what_came_instead_of_the_file_is_named(suffix: str, content: bytes, wha
         tensorkeep.open(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        ("notes.md", b"# Notes on this model\n", "a text file"),
+        ("index.json", b"{}", "a JSON text"),
+        ("empty.pt", b"", "an empty file"),
+        ("noise.bin", np.random.default_rng(0).bytes(100), "begins with"),
+    ],
+)
+def test_what_is_no_file_of_tensors_is_not_called_a_broken_safetensors_file(
+    name: str, content: bytes, what: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(content)
+
+    for read in (tensorkeep.open, lambda path: tensorkeep.convert(path, tmp_path / "new")):
+        with pytest.raises(HeaderError, match=r"^not a file of tensors .*expected safetensors, PyTorch") as caught:
+            read(tmp_path / name)
+        assert caught.value.path == str(tmp_path / name)
+        assert what in str(caught.value.found)
+        assert caught.value.hint
+
+
 def test_a_missing_file_of_tensors_is_named_with_its_model(tmp_path: Path) -> None:
     import onnx
     from onnx import helper, numpy_helper

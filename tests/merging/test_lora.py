@@ -14,7 +14,14 @@ import torch
 from torch import nn
 
 import tensorkeep
-from tensorkeep.errors import DtypeError, FormatError, RefusedError, TensorNotFoundError, UnsupportedError
+from tensorkeep.errors import (
+    DtypeError,
+    FormatError,
+    RefusedError,
+    SourceMissingError,
+    TensorNotFoundError,
+    UnsupportedError,
+)
 from tensorkeep.merging import add_lora
 from tests.support.integrations.transformers.tiny_trainers import gpt2
 
@@ -250,3 +257,12 @@ def test_each_row_has_the_same_numbers_whatever_rows_are_read_with_it(shape: tup
     np.testing.assert_array_equal(whole, weight + (b.astype(np.float64) @ (a * 0.5)).astype(np.float32))
     for start in range(shape[0]):
         np.testing.assert_array_equal(merged[start : start + 9], whole[start : start + 9])
+
+
+def test_an_adapter_without_settings_says_how_to_name_them(tmp_path: Path) -> None:
+    tensorkeep.save({"w.lora_A.weight": np.ones((1, 2), np.float32)}, tmp_path / "adapter_model.safetensors")
+    with (
+        tensorkeep.open(tmp_path / "adapter_model.safetensors") as adapter,
+        pytest.raises(SourceMissingError, match=r"adapter_config\.json.*settings= \(--settings\)"),
+    ):
+        add_lora(adapter, adapter)

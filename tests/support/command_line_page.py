@@ -111,10 +111,14 @@ def _code(text: str) -> str:
 
 def _escaped(text: str) -> str:
     """Write options and quoted words as code, and let nothing else mean anything in Markdown."""
-    text = re.sub(r"(?<![\w`'-])(--?[a-z][\w-]*)", r"`\1`", text)
     text = re.sub(r"(?<!\w)'([^']+)'(?!\w)", r"`\1`", text)
+    text = _outside_code(r"(?<![\w'-])(--?[a-z][\w-]*)", r"`\1`", text)
+    return _outside_code(r"([*_<\[\]])", r"\\\1", text)
+
+
+def _outside_code(pattern: str, replacement: str, text: str) -> str:
     parts = re.split(r"(`[^`]+`)", text)
-    return "".join(part if part.startswith("`") else re.sub(r"([*_<\[\]])", r"\\\1", part) for part in parts)
+    return "".join(part if part.startswith("`") else re.sub(pattern, replacement, part) for part in parts)
 
 
 if __name__ == "__main__":

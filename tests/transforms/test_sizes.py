@@ -159,7 +159,12 @@ REFUSED: dict[str, tuple[dict[str, Any], Callable[[Any], Any], str]] = {
         lambda file: resize_vocabulary(file, 8),
         "different numbers of rows",
     ),
-    "no layers": ({"w": ONES}, lambda file: drop_layers(file, [0]), "no such stack"),
+    "no layers": ({"w": ONES}, lambda file: drop_layers(file, [0]), r"no numbered layers .*found `w`"),
+    "no such stack": (
+        {"a__h__0__w": ONES},
+        lambda file: drop_layers(file, [0], stack="b.h"),
+        r"no such stack .*expected `a\.h` with 1 layer, found `b\.h`",
+    ),
     "no such layer": ({"h__0__w": ONES, "h__1__w": ONES}, lambda file: drop_layers(file, [1, 2]), "no such layers"),
     "every layer": ({"h__0__w": ONES}, lambda file: drop_layers(file, [0]), "no layer of `h` would be left"),
     "two stacks": ({"a__h__0__w": ONES, "b__h__0__w": ONES}, lambda file: drop_layers(file, [0]), "several stacks"),

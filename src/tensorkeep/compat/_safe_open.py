@@ -333,8 +333,16 @@ class PySafeSlice(Generic[ArrayT]):
         """Read a part of the tensor.
 
         A torch tensor of a mapped file is indexed by torch, without a copy. Otherwise, and for large tensors on a
-        device that copies by itself, the index means what it means to NumPy, and only the part is read.
+        device that copies by itself, the index means what it means to NumPy, and only the part is read. A note to the
+        error of an index that does not fit names the tensor and the file, since its text is the reference's.
         """
+        try:
+            return self._part(index)
+        except IndexError as error:
+            error.add_note(f"This was the index of tensor `{self._lazy.name}` in {self._lazy.reader.path}")
+            raise
+
+    def _part(self, index: Any) -> ArrayT:
         view = self._lazy.view() if self._gives_views else None
         if view is not None:
             part: ArrayT = self._lazy.place(view[index])  # type: ignore[index] # a torch tensor

@@ -51,6 +51,11 @@ class PatchedReader(UnstoredReader, frozen=True, eq=False):
     target: tuple[str, Any] | None = None
 
     @property
+    def path(self) -> str | None:
+        """The file of the base, for messages."""
+        return self.base.reader.path
+
+    @property
     def adapter(self) -> DenseArrays:
         """The array library."""
         return self.base.reader.adapter if self.target is None else adapter_for(*self.target)

@@ -168,7 +168,7 @@ def _of_files(path: RemotePath, variant: str | None) -> Plan:
     found = find_kind(Place(path, variant=variant, trusts_names=False))
     source = found.files()
     if source is None:
-        raise UnsupportedError(f"this is {found.kind.name}, which cannot be fetched", path=str(path))
+        raise UnsupportedError("this cannot be fetched", path=str(path), found=found.kind.name)
     directory = RemotePath.of(source.directory)
     if source.index is None:
         role: Literal["tensors", "part"] = "tensors" if source.opens_alone else "part"

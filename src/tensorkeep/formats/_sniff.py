@@ -23,6 +23,11 @@ class Sniffed(msgspec.Struct, frozen=True):
     what: str
     hint: str
 
+    @property
+    def is_read(self) -> bool:
+        """Whether tensorkeep reads the form, where it takes every format."""
+        return self.hint == _CONVERT
+
 
 _CONVERT = "Convert it to a safe checkpoint: tensorkeep convert (runs nothing in it)"
 

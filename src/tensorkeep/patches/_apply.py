@@ -196,8 +196,9 @@ def _location_of(path: str) -> Location | None:
     kind = find_kind(Place(path)).kind
     if kind is not SAFETENSORS:
         raise UnsupportedError(
-            f"this is {kind.name}, which cannot be replaced by safetensors files in place",
+            "only safetensors files are replaced in place",
             path=path,
+            found=kind.name,
             hint="Say where to write the new checkpoint: output= (--output)",
         )
     return locate(path)

@@ -111,7 +111,7 @@ def package(
     found = find_kind(Place(source, variant=variant, trusts_names=False))
     files = found.files()
     if files is None:
-        raise UnsupportedError(f"this is {found.kind.name}, which cannot be pushed", path=source)
+        raise UnsupportedError("this cannot be pushed", path=source, found=found.kind.name)
     index = None if files.index is None else read_index(os.path.join(files.directory, files.index))
     shards = files.names if index is None else index.files
     own = look_at(files.directory, [*shards, *_sidecars(files.directory, index), *filter(None, [files.index])])

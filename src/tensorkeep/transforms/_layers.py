@@ -76,6 +76,13 @@ def layers_of(tensors: LazyTensors, stack: str | None = None) -> dict[str, set[i
             found=names,
             hint="Choose one with stack= (--stack)",
         )
+    if not stacks:
+        raise TensorNotFoundError(
+            "there are no numbered layers",
+            path=tensors.path,
+            expected="names such as `model.layers.0.mlp.weight`",
+            found=listed((f"`{name}`" for name in tensors), _MAX_SHOWN) or "no tensors",
+        )
     raise TensorNotFoundError(
-        "there is no such stack of layers", path=tensors.path, expected=names or None, found=stack
+        "there is no such stack of layers", path=tensors.path, expected=names, found=f"`{stack}`"
     )

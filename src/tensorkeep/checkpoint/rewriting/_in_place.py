@@ -111,8 +111,9 @@ def _refuse_other_kinds(path: str) -> None:
     kind = find_kind(Place(path)).kind
     if kind is not SAFETENSORS:
         raise UnsupportedError(
-            f"this is {kind.name}, and only safetensors files are edited",
+            "only safetensors files are edited",
             path=path,
+            found=kind.name,
             hint="`tensorkeep convert` (tensorkeep.convert) converts it to safetensors",
         )
 

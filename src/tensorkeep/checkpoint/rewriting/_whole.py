@@ -39,8 +39,9 @@ def _opened(path: str, variant: str | None, files: ExitStack, keys: Keys | None,
         found = find_kind(place)
         if found.kind.is_converted:
             raise UnsupportedError(
-                f"this is {found.kind.name}, and not a finished checkpoint",
+                "not a finished checkpoint",
                 path=path,
+                found=found.kind.name,
                 hint="`tensorkeep convert` (tensorkeep.convert) turns it into one",
             )
         return files.enter_context(open_found(place, found, options, trust))

@@ -21,9 +21,9 @@ def damage_of(error: TensorkeepError) -> Finding:
     """Turn an error about a damaged file into a finding; raise it if the file is of no kind that can be verified."""
     if error.path is None or not _begins_like_a_checkpoint(error.path):
         raise error
-    message = f"{error.message}. {error.hint}" if error.hint else error.message
     file = os.path.basename(error.path.rstrip("/" + os.sep))
-    return Finding("header", message, file, error.tensor, expected=error.expected, found=error.found)
+    expected, found, hint = error.expected, error.found, error.hint
+    return Finding("header", error.message, file, error.tensor, expected=expected, found=found, hint=hint)
 
 
 def _begins_like_a_checkpoint(path: str) -> bool:

@@ -118,7 +118,11 @@ def _finding_lines(finding: Finding) -> Iterator[Line]:
         (place, "dim"),
     ]
     yield [(f"  {message}", "")]
-    yield [(f"  {_ADVICE[finding.kind]}", "dim")]
+    yield [(f"  {_advice(finding)}", "dim")]
+
+
+def _advice(finding: Finding) -> str:
+    return finding.hint or _ADVICE[finding.kind]
 
 
 def _quick_lines(verdict: Verdict) -> Iterator[Line]:
@@ -176,5 +180,5 @@ def _finding_members(finding: Finding) -> dict[str, object]:
         "message": finding.message,
         "expected": finding.expected,
         "found": finding.found,
-        "advice": _ADVICE[finding.kind],
+        "advice": _advice(finding),
     }

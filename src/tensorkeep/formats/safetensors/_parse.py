@@ -28,6 +28,7 @@ LENGTH_NBYTES: Final = 8
 
 _BITS: Final = {name: dtype.bits for name, dtype in BY_NAME.items()}
 _COLONS_PER_ENTRY: Final = 4
+_INTERRUPTED: Final = "Was a download or copy interrupted? Get the file again"
 _decode_entries = msgspec.json.Decoder(dict[str, TensorEntry]).decode
 
 
@@ -53,7 +54,9 @@ class Header(msgspec.Struct, frozen=True):
 def parse_header_nbytes(prefix: bytes, file_nbytes: int, *, max_header_nbytes: int = MAX_HEADER_NBYTES) -> int:
     """Read the length of the header."""
     if len(prefix) < LENGTH_NBYTES:
-        raise HeaderError("header too small", expected="at least 8 bytes", found=f"{file_nbytes} bytes")
+        raise HeaderError(
+            "header too small", expected="at least 8 bytes", found=f"{file_nbytes} bytes", hint=_INTERRUPTED
+        )
     header_nbytes = int.from_bytes(prefix[:LENGTH_NBYTES], "little")
     if header_nbytes > max_header_nbytes:
         raise HeaderError(
@@ -67,6 +70,7 @@ def parse_header_nbytes(prefix: bytes, file_nbytes: int, *, max_header_nbytes: i
             "invalid header length",
             expected=f"a header of {header_nbytes:,} bytes",
             found=f"a file that ends {missing:,} bytes before the header does",
+            hint=_INTERRUPTED,
         )
     return header_nbytes
 
@@ -181,7 +185,7 @@ def _refuse_uncovered(end: int, data_nbytes: int) -> NoReturn:
         found=f"{data_nbytes:,}: the file is {_bytes(missing)} short"
         if missing > 0
         else f"{data_nbytes:,}: {_bytes(-missing)} too many at the end",
-        hint="Was a download or copy interrupted? Get the file again" if missing > 0 else None,
+        hint=_INTERRUPTED if missing > 0 else None,
     )
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from typing import Final
+
 from tensorkeep.errors import HeaderError, IntegrityError, UnsupportedError
-from tensorkeep.formats._sniff import SNIFF_NBYTES, sniff
+from tensorkeep.formats._sniff import SNIFF_NBYTES, Sniffed, sniff
 from tensorkeep.formats.safetensors._parse import LENGTH_NBYTES, Header, parse_header, parse_header_nbytes
 from tensorkeep.formats.safetensors._seal import Seal, may_have_seal, parse_seal
 from tensorkeep.limits import MAX_HEADER_NBYTES
 from tensorkeep.transport import ByteRange, ByteSource
+
+_READ: Final = "safetensors, PyTorch, GGUF, NumPy, HDF5 or another known format"
 
 
 def read_seal(source: ByteSource, header: Header, head: bytes | None = None) -> Seal | None:
@@ -52,15 +57,21 @@ def _explained(error: HeaderError, source: ByteSource, prefix: str) -> dict[str,
     fields = error.fields() | {"message": prefix + error.message, "path": source.name}
     head = bytes(source.read(ByteRange(0, min(SNIFF_NBYTES, source.nbytes))))
     sniffed = sniff(head)
-    if sniffed is not None:
-        fields |= {"expected": "a safetensors file", "found": sniffed.what, "hint": sniffed.hint}
-    elif _is_foreign(head, source.nbytes):
-        fields |= {
-            "expected": "a safetensors file",
-            "found": f"a file of no format that tensorkeep reads, which begins with {head[:8]!r}",
-            "hint": "Convert it with the program that wrote it, or get the file again",
-        }
-    return fields
+    if sniffed is None and _is_foreign(head, source.nbytes):
+        found = f"a file of no format that tensorkeep reads, which begins with {head[:8]!r}"
+        sniffed = Sniffed(found, "Convert it with the program that wrote it, or get the file again")
+    if sniffed is None:
+        return fields
+    if not sniffed.is_read and _is_named_otherwise(source.name):
+        fields |= {"message": "not a file of tensors", "expected": _READ}
+    else:
+        fields |= {"expected": "a safetensors file"}
+    return fields | {"found": sniffed.what, "hint": sniffed.hint}
+
+
+def _is_named_otherwise(name: str) -> bool:
+    """Say whether a name has the suffix of another format: then the words of safetensors would mislead."""
+    return os.path.splitext(name)[1] not in {"", ".safetensors"}
 
 
 def _is_foreign(head: bytes, nbytes: int) -> bool:

@@ -61,7 +61,7 @@ _RULES: Final = (
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     """One thing that is wrong with a checkpoint.
 
-    `str()` gives one line for people: file, message, expected and found.
+    `str()` gives one line for people: file, message, expected, found and hint.
 
     Attributes:
         kind: What went wrong:
@@ -89,6 +89,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
         span: Half-open byte range in the file, or None.
         expected: What should be there, or None.
         found: What is there, or None.
+        hint: What to do, if more is known than the kind says, or None.
     """
 
     kind: Kind
@@ -98,6 +99,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     span: tuple[int, int] | None = None
     expected: str | None = None
     found: str | None = None
+    hint: str | None = None
 
     @property
     def is_damage(self) -> bool:
@@ -107,7 +109,8 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     def __str__(self) -> str:
         text = f"{self.shard}: {self.message}"
         facts = [f"{label} {fact}" for label, fact in (("expected", self.expected), ("found", self.found)) if fact]
-        return f"{text}: {', '.join(facts)}" if facts else text
+        text += ": " + ", ".join(facts) if facts else ""
+        return f"{text}. {self.hint}" if self.hint else text
 
 
 class Verification(msgspec.Struct, frozen=True):
@@ -168,10 +171,10 @@ class Verification(msgspec.Struct, frozen=True):
             counted(self.n_shards, "file"),
         ]
         rows = (
-            (each.shard, each.tensor or "", each.message, each.expected or "", each.found or "")
+            (each.shard, each.tensor or "", each.message, each.expected or "", each.found or "", each.hint or "")
             for each in self.findings
         )
-        headings = ("file", "tensor", "what is wrong", "expected", "found")
+        headings = ("file", "tensor", "what is wrong", "expected", "found", "what to do")
         found = [table(headings, rows, len(self.findings))] if self.findings else []
         return page(f"{self.path}: {answer}", facts, *found)
 

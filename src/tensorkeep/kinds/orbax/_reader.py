@@ -51,6 +51,11 @@ class ArrayReader(UnstoredReader, frozen=True, eq=True):
     device: Any = "cpu"
 
     @property
+    def path(self) -> str:
+        """The directory of the item, for messages."""
+        return self.files.directory
+
+    @property
     def adapter(self) -> DenseArrays:
         """The array library."""
         return adapter_for(self.framework, self.device)

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from tensorkeep.checkpoint import refuse_quantized
-from tensorkeep.errors import DtypeError, FormatError, RefusedError, UnsupportedError
+from tensorkeep.errors import DtypeError, FormatError, RefusedError, SourceMissingError, UnsupportedError
 from tensorkeep.merging._computing import Numbers, computed_in_blocks
 from tensorkeep.merging.lora._names import Change, changes_of
 from tensorkeep.merging.lora._orientation import Orientations
@@ -72,7 +72,11 @@ def _text_of(settings: str | os.PathLike[str] | Mapping[str, Any] | None, adapte
     if isinstance(settings, Mapping):
         return adapter.path, msgspec.json.encode(settings)
     if settings is None:
-        return join(split(adapter.path)[0], _NAME), adapter.companion(_NAME, max_nbytes=_MAX_NBYTES)
+        try:
+            return join(split(adapter.path)[0], _NAME), adapter.companion(_NAME, max_nbytes=_MAX_NBYTES)
+        except SourceMissingError as error:
+            hint = "It says how the adapter is scaled: settings= (--settings) takes it from elsewhere"
+            raise error.with_fields(hint=hint) from None
     path = os.fspath(settings)
     with closing(open_source(path, backend="pread")) as source:
         if source.nbytes > _MAX_NBYTES:

@@ -66,6 +66,11 @@ class NumbersReader(UnstoredReader, frozen=True, eq=False):
         return self.parts["data"].reader
 
     @property
+    def path(self) -> str | None:
+        """The file of the data, for messages."""
+        return self._data.path
+
+    @property
     def adapter(self) -> DenseArrays:
         """The array library."""
         return self._data.adapter

@@ -62,7 +62,10 @@ class DirectoryPlace:
         self.root = os.path.abspath(path)  # at once: the working directory may be another when a thread saves
         if os.path.exists(self.root) and not os.path.isdir(self.root):
             raise TransportError(
-                "the store is not a directory", path=self.root, found="a file", hint="Give it another name"
+                "the store is not a directory",
+                path=self.root,
+                found="a file",
+                hint="Name the directory of a store, or a new one",
             ).numbered(ENOTDIR)
 
     @property

@@ -108,6 +108,11 @@ class AssembledReader:
         """Return the same reader for another array library."""
         return AssembledReader(self._shape, self._placed, self._path, framework, device)
 
+    @property
+    def path(self) -> str:
+        """The checkpoint, for messages."""
+        return self._path
+
     @cached_property
     def adapter(self) -> DenseArrays:
         """The array library, imported on first use."""

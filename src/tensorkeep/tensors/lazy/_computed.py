@@ -69,6 +69,12 @@ class ComputedReader(UnstoredReader, frozen=True, eq=False):
     in_threads: bool = False
 
     @property
+    def path(self) -> str | None:
+        """The file of its inputs, for messages; None if they come from several."""
+        paths = {lazy.reader.path for lazy in self.inputs}
+        return paths.pop() if len(paths) == 1 else None
+
+    @property
     def adapter(self) -> DenseArrays:
         """The array library."""
         return self.inputs[0].reader.adapter if self.target is None else adapter_for(*self.target)

@@ -7,6 +7,8 @@ from math import prod
 from typing import Any, Final
 
 from tensorkeep.entries import TensorEntry
+from tensorkeep.errors import SelectionError
+from tensorkeep.tensors.indexing import Selection, parse_index
 from tensorkeep.tensors.readers import Reader, reads_blocks
 from tensorkeep.transport import ByteRange, ByteSource
 
@@ -105,3 +107,17 @@ class TensorFacts:
     def digest(self) -> bytes | None:
         """The BLAKE3 digest that the file has for its bytes (32 bytes); None without one, or if `span` is None."""
         return None if self.span is None else self._digest
+
+
+def selected_of(lazy: TensorFacts, index: Any) -> Selection:
+    """Return what an index selects of a tensor."""
+    try:
+        return parse_index(index, lazy.shape)
+    except SelectionError as error:
+        raise about(lazy, error) from None
+
+
+def about(lazy: TensorFacts, error: SelectionError) -> SelectionError:
+    """Return the error of an index, a dimension or a rank that does not fit a tensor, with its name and its file."""
+    message = f"tensor `{lazy.name}`: {error.message}"
+    return error.with_fields(message=message, tensor=lazy.name, path=lazy.reader.path)

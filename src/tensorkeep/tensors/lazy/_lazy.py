@@ -10,9 +10,9 @@ from tensorkeep.arrays import ArrayT, TensorToWrite, prepares_exports
 from tensorkeep.arrays.elements import known_dtype
 from tensorkeep.errors import DtypeError, SelectionError
 from tensorkeep.markup import page
-from tensorkeep.tensors.indexing import parse_index, shard_range
+from tensorkeep.tensors.indexing import shard_range
 from tensorkeep.tensors.lazy._dir import names_for_people
-from tensorkeep.tensors.lazy._facts import TensorFacts
+from tensorkeep.tensors.lazy._facts import TensorFacts, about, selected_of
 from tensorkeep.tensors.readers import (
     BlockReader,
     CastReader,
@@ -210,11 +210,7 @@ class LazyTensor(TensorFacts, Generic[ArrayT]):
             LimitError: If there are more dimensions than the framework allows.
             TransportError: If the bytes cannot be read.
         """
-        try:
-            selection = parse_index(index, self._entry.shape)
-        except SelectionError as error:
-            raise error.with_fields(message=f"tensor `{self.name}`: {error.message}", tensor=self.name) from None
-        selected: ArrayT = self._reader.read(self.name, self._entry, selection)
+        selected: ArrayT = self._reader.read(self.name, self._entry, selected_of(self, index))
         return selected
 
     def shard(self, dim: int, rank: int, world: int) -> ArrayT:
@@ -238,11 +234,12 @@ class LazyTensor(TensorFacts, Generic[ArrayT]):
             TransportError: If the bytes cannot be read.
         """
         if not -self.ndim <= dim < self.ndim:
-            raise SelectionError(
-                f"tensor `{self.name}` has no dimension {dim}", tensor=self.name, found=f"shape {list(self.shape)}"
-            )
+            raise about(self, SelectionError(f"there is no dimension {dim}", found=f"shape {list(self.shape)}"))
         axis = dim % self.ndim
-        part = shard_range(self.shape[axis], rank, world)
+        try:
+            part = shard_range(self.shape[axis], rank, world)
+        except SelectionError as error:
+            raise about(self, error) from None
         return self[(slice(None),) * axis + (slice(part.start, part.stop),)]
 
     def load(self) -> ArrayT:

@@ -10,8 +10,8 @@ from tensorkeep.arrays import DeviceMemory, order_of
 from tensorkeep.entries import TensorEntry
 from tensorkeep.limits import ARENA_NBYTES
 from tensorkeep.parallel import Progress, ProgressMeter, parallel_for_each, scaled_report
-from tensorkeep.tensors.indexing import parse_index
 from tensorkeep.tensors.lazy._by_device import Computed, compute_all, computed_of
+from tensorkeep.tensors.lazy._facts import selected_of
 from tensorkeep.tensors.lazy._lazy import LazyTensor
 from tensorkeep.tensors.readers import Reader, ReadPlan, TensorReader, gathers, plan_reads, reads_staged
 from tensorkeep.tensors.to_device import (
@@ -31,7 +31,8 @@ _N_PARTS_AT_ONCE: Final = 16
 def plan_together(whole: Iterable[LazyTensor], parts: Iterable[tuple[LazyTensor, Any]]) -> ReadPlan:
     """Plan to read tensors whole, and parts of some."""
     return plan_reads(
-        ((lazy.reader, lazy.entry) for lazy in whole), ((lazy.reader, lazy.entry, index) for lazy, index in parts)
+        ((lazy.reader, lazy.entry) for lazy in whole),
+        ((lazy.reader, lazy.entry, selected_of(lazy, index)) for lazy, index in parts),
     )
 
 
@@ -58,7 +59,7 @@ def _gathered_together(
     by_device: dict[str, tuple[DeviceMemory, dict[str, tuple[Block, Any]]]] = {}
     for name, (lazy, index) in parts.items():
         if gathers(lazy.reader):
-            selection = parse_index(index, lazy.shape)
+            selection = selected_of(lazy, index)
             found = lazy.reader.staged_block(name, lazy.entry, selection)
             if found is not None and found[1].is_worth_gathering:
                 blocks = by_device.setdefault(found[0].name, (found[0], {}))[1]

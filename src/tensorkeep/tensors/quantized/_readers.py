@@ -79,6 +79,11 @@ class QuantizedReader(msgspec.Struct, frozen=True):
         return self.stored.source
 
     @property
+    def path(self) -> str:
+        """The file, for messages."""
+        return self.stored.path
+
+    @property
     def cast_to(self) -> None:
         """None: tensors have the type that they are stored in."""
 
@@ -174,6 +179,11 @@ class DequantizedReader(msgspec.Struct, frozen=True):
     @property
     def source(self) -> None:
         """None: the numbers are in no file."""
+
+    @property
+    def path(self) -> str:
+        """The file, for messages."""
+        return self.quantized.path
 
     @property
     def adapter(self) -> DenseArrays:

@@ -34,6 +34,10 @@ class Reader(Protocol):
         """The source of its tensors' bytes; None if they are nowhere in the form in which they are read."""
 
     @property
+    def path(self) -> str | None:
+        """The file or checkpoint that its tensors come from, for messages; None if they come from several."""
+
+    @property
     def cast_to(self) -> DType | None:
         """The dtype of its tensors; None for the one that they are stored in."""
 

@@ -54,6 +54,11 @@ class CastReader(msgspec.Struct, frozen=True):
         """None: converted bytes are in no file."""
 
     @property
+    def path(self) -> str | None:
+        """The file of the other reader, for messages."""
+        return self.stored.path
+
+    @property
     def adapter(self) -> DenseArrays:
         """The array library."""
         return self.stored.adapter

@@ -85,6 +85,11 @@ class ChunkedReader:
         """Return the same reader for another array library."""
         return ChunkedReader(self._chunks, framework, device)
 
+    @property
+    def path(self) -> str:
+        """The file, for messages."""
+        return self._chunks.source.name
+
     @cached_property
     def adapter(self) -> DenseArrays:
         """The array library, imported on first use."""

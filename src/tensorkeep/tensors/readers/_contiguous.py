@@ -74,6 +74,7 @@ class TensorReader:
         self._library = library_for(framework)  # refuses an unknown one now, not when something is read
         self.source = source if checked is None else checked
         self.unchecked = source
+        self.path = source.name
         self.data_start = data_start
         self.framework = framework
         self.device = device
@@ -298,7 +299,7 @@ class TensorReader:
         try:
             yield
         except DtypeError as error:
-            changes = {"path": error.path or self.source.name}
+            changes = {"path": error.path or self.path}
             lacking = [name for name, entry in entries.items() if entry.dtype == error.found]
             if error.tensor is None and lacking:
                 changes["tensor"] = lacking[0]

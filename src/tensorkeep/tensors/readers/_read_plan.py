@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
 from tensorkeep.entries import TensorEntry
-from tensorkeep.tensors.indexing import parse_index
+from tensorkeep.tensors.indexing import Selection, parse_index
 from tensorkeep.tensors.readers._base import Reader
 from tensorkeep.transport import ByteRange, ByteSource, PlannedRequest, requests_for
 
@@ -42,7 +41,7 @@ class ReadPlan(msgspec.Struct, frozen=True):
 
 
 def plan_reads(
-    whole: Iterable[tuple[Reader, TensorEntry]], parts: Iterable[tuple[Reader, TensorEntry, Any]]
+    whole: Iterable[tuple[Reader, TensorEntry]], parts: Iterable[tuple[Reader, TensorEntry, Selection]]
 ) -> ReadPlan:
     """Plan reads."""
     requests: list[PlannedRequest] = []
@@ -54,8 +53,7 @@ def plan_reads(
         together.setdefault(id(source), (source, []))[1].extend(span for batch in batches for span in batch)
     for source, spans in together.values():
         requests += requests_for(source, spans)
-    for reader, entry, index in parts:
-        selection = parse_index(index, entry.shape)
+    for reader, entry, selection in parts:
         source, batches = reader.plan(entry, selection)
         dtype = entry.known_dtype  # blocks of quantized numbers have none, and are wanted whole
         planned_nbytes = sum(len(span) for batch in batches for span in batch)

@@ -72,6 +72,11 @@ class StridedReader(UnstoredReader, frozen=True, eq=True):
     layout: Layout
 
     @property
+    def path(self) -> str:
+        """The file, for messages."""
+        return self.stored.path
+
+    @property
     def adapter(self) -> DenseArrays:
         """The array library."""
         return self.stored.adapter

@@ -26,6 +26,10 @@ class UnstoredReader(msgspec.Struct, frozen=True, eq=False):
         raise NotImplementedError
 
     @property
+    def path(self) -> str | None:
+        """None: its tensors may come from several files."""
+
+    @property
     def cast_to(self) -> None:
         """None: tensors have the dtype of their entry."""
 

@@ -40,6 +40,11 @@ class LikeReader(msgspec.Struct, frozen=True, eq=False):
         return self.made.reader.source
 
     @property
+    def path(self) -> str | None:
+        """The file or checkpoint, for messages."""
+        return self.made.reader.path
+
+    @property
     def adapter(self) -> DenseArrays:
         """The array library."""
         return self.like.adapter

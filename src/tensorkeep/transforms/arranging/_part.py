@@ -39,6 +39,11 @@ class PartReader(UnstoredReader, frozen=True, eq=False):
     target: tuple[str, Any] | None = None
 
     @property
+    def path(self) -> str | None:
+        """The file of the other tensor, for messages."""
+        return self.whole.reader.path
+
+    @property
     def adapter(self) -> DenseArrays:
         """The array library."""
         return self.whole.reader.adapter if self.target is None else adapter_for(*self.target)

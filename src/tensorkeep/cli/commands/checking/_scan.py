@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 _Paths = Annotated[
-    list[str], typer.Argument(metavar="PATH", help="Files, or directories of files.", show_default=False)
+    list[str], typer.Argument(metavar="PATH...", help="Files, or directories of files.", show_default=False)
 ]
 _EXIT_CODES: Final[dict[Verdict, int]] = {"clean": 0, "unknown": 0, "dangerous": 1, "refused": 1, "unreadable": 2}
 

@@ -42,7 +42,7 @@ def run(
         list[str] | None, typer.Argument(metavar="[ARGUMENT]...", help="Its arguments.", show_default=False)
     ] = None,
     *,
-    module: Annotated[bool, typer.Option("-m", help="PROGRAM is a module, as for python -m.")] = False,
+    module: Annotated[bool, typer.Option("-m", help="PROGRAM is a module, as for 'python -m'.")] = False,
 ) -> Program:
     """Run a Python program with tensorkeep in place of safetensors.
 
