@@ -189,7 +189,11 @@ def test_only_some_tensors(capsys: pytest.CaptureFixture[str], path_a: Path, sav
     code, lines = diff(capsys, path_a, path_b, "--select", "new", "--select", "layers.0.weight")
     assert (code, lines[:2]) == (1, [f"only in {path_b}", "  new  F64  [2]"])
     assert main(["diff", str(path_a), str(path_b), "--select", "nothing"]) == 2
-    assert "no tensor is chosen" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert f"no tensor is chosen in {path_a}" in error
+    assert f" and {path_b}: expected a name that matches 'nothing'" in error
+    assert main(["diff", str(path_a), str(path_b), "--select", "layers.0.weigth"]) == 2
+    assert "Did you mean `layers.0.weight`" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("missing", [0, 1])

@@ -155,6 +155,10 @@ def test_a_defect_is_no_finding(capsys: pytest.CaptureFixture[str], monkeypatch:
         (["inspect", "whole.safetensors", "--ranks", "x"], "the value must be a valid integer (see "),
         (["merge", "slerp", "a", "b", "--t", "x", "-o", "out"], "the value must be a valid number (see "),
         (
+            ["merge", "slerp", "whole.safetensors", "whole.safetensors", "--t", "2", "-o", "out"],
+            "t must be at least 0 and at most 1",
+        ),
+        (
             ["reshard", "a", "b", "--stochastic", "1"],
             "a seed (--stochastic) is only for a cast",
         ),

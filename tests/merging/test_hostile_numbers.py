@@ -61,6 +61,9 @@ FACTORS: list[Callable[[LazyTensors, LazyTensors], object]] = [
     lambda a, b: ties(a, b, density=1, weights=[inf]),
     lambda a, b: ties(a, b, density=1, scale=nan),
     lambda a, b: slerp(a, b, inf),
+    lambda a, b: slerp(a, b, nan),
+    lambda a, b: slerp(a, b, 2),
+    lambda a, b: slerp(a, b, -0.1),
     lambda a, b: dare(a, b, density=0.5, seed=1, scale=-inf),
     lambda a, b: dare(a, b, density=1e-39, seed=1),
     lambda a, b: dare_ties(a, b, density=0.5, seed=1, weights=[nan]),
@@ -70,7 +73,7 @@ FACTORS: list[Callable[[LazyTensors, LazyTensors], object]] = [
 
 @pytest.mark.parametrize("merge", FACTORS, ids=range(len(FACTORS)))
 def test_factors_that_would_make_everything_infinite(merge: Callable[..., object]) -> None:
-    with pytest.raises(ValueError, match=r"finite number|sum of the weights|density"):
+    with pytest.raises(ValueError, match=r"finite number|sum of the weights|density|at most 1"):
         merge(*opened([1, 2], [3, 4]))
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from tensorkeep.merging._average import check_finite, weighted_sum
+from tensorkeep.merging._average import weighted_sum
 from tensorkeep.merging._computing import Numbers, merged
 from tensorkeep.tensors import LazyTensors, TensorView
 
@@ -26,7 +26,7 @@ def slerp(a: LazyTensors, b: LazyTensors, t: float) -> TensorView:
     Args:
         a: An open file, checkpoint or view.
         b: Another, with the same names and shapes.
-        t: The position on the arc: 0 gives `a`, 1 gives `b`.
+        t: The position on the arc, from 0 to 1: 0 gives `a`, 1 gives `b`.
 
     Returns:
         A view like `average`'s, with the dtypes and metadata of `a`. Even a slice computes whole tensors.
@@ -35,9 +35,10 @@ def slerp(a: LazyTensors, b: LazyTensors, t: float) -> TensorView:
         TensorNotFoundError: If a name is not in both (also a KeyError).
         RefusedError: If a shape differs, or a tensor is quantized.
         DtypeError: If a dtype is unknown, or packs elements into bytes (F4, F6).
-        ValueError: If `t` is not finite.
+        ValueError: If `t` is not between 0 and 1.
     """
-    check_finite("t", t)
+    if not 0 <= t <= 1:
+        raise ValueError(f"t must be at least 0 and at most 1, not {t}: the arc ends at the models")
     return merged(lambda _: partial(_on_arc, t), (a, b), "tensor")
 
 

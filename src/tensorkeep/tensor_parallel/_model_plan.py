@@ -23,7 +23,7 @@ def model_plan(path: str | None, shapes: Mapping[str, tuple[int, ...]]) -> RuleO
     try:
         division = division_by_library(config)
     except SourceMissingError:
-        raise _unknown_model(config) from None
+        raise _unknown_model(path) from None
     if not division.tensors:
         raise UnsupportedError(
             f"transformers has no plan for dividing the tensors of {division.model}", path=config, hint=_HINT
@@ -36,9 +36,9 @@ def model_plan(path: str | None, shapes: Mapping[str, tuple[int, ...]]) -> RuleO
     return lambda name: rules.get(name, WHOLE)
 
 
-def _unknown_model(config: str | None) -> SourceMissingError:
-    message = "there is no config.json beside the checkpoint, so its model is unknown"
-    return SourceMissingError(message, path=config, hint=_HINT)
+def _unknown_model(path: str | None) -> SourceMissingError:
+    message = "the model is unknown: there is no config.json beside the checkpoint"
+    return SourceMissingError(message, path=path, hint=_HINT)
 
 
 def _names_in(shapes: Mapping[str, tuple[int, ...]], division: ModelDivision) -> dict[str, str]:

@@ -20,7 +20,7 @@ from tensorkeep.errors import FormatError, LimitError, TensorNotFoundError
 from tensorkeep.kinds import Opened, OpenOptions
 from tensorkeep.markup import page
 from tensorkeep.state import Node, plain_values, read_tree, selected
-from tensorkeep.tensors import LazyTensor, LazyTensors, Selector, chooser
+from tensorkeep.tensors import LazyTensor, LazyTensors, Selector, chooser, nothing_chosen
 
 if TYPE_CHECKING:
     from tensorkeep.trust import Trust
@@ -140,9 +140,7 @@ def diff(
     names_a, names_b = _names(a, is_chosen), _names(b, is_chosen)
     trees = [_tree(each, is_chosen) if values else None for each in (a, b)]
     if is_chosen and not (names_a or names_b or any(map(_has_data, trees))):
-        raise TensorNotFoundError(
-            "no tensor is chosen", expected="a name that matches " + " or ".join(map(repr, selectors))
-        )
+        raise _none_chosen(selectors, a, b)
     shared = [name for name in names_a if name in names_b]
     found: dict[str, Compared] = {}
     compare_tensors(a, b, shared, lambda each: found.update({each.name: each}), progress, values=values)
@@ -174,6 +172,12 @@ def _opened(given: str | os.PathLike[str] | Tensors, keys: Keys | None, trust: T
     opened = open_with(given, OpenOptions(keys=None if keys is None else keys.optional()), trust)
     opened.require_names()
     return opened
+
+
+def _none_chosen(selectors: Sequence[Selector], a: Tensors, b: Tensors) -> TensorNotFoundError:
+    paths = [each.path for each in (a, b) if isinstance(each, LazyTensors) and each.path is not None]
+    error = nothing_chosen(selectors, [*a, *b], None)
+    return error.with_fields(message="no tensor is chosen" + (" in " if paths else "") + " and ".join(paths))
 
 
 def _names(tensors: Tensors, is_chosen: _IsChosen | None) -> dict[str, None]:

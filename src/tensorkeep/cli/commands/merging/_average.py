@@ -66,7 +66,9 @@ def slerp(
     first: Annotated[str, typer.Argument(metavar="A", help="The model at 0.", show_default=False)],
     second: Annotated[str, typer.Argument(metavar="B", help="The model at 1.", show_default=False)],
     *,
-    t: Annotated[float, typer.Option("--t", metavar="X", help="The position between the models: 0 is A, 1 is B.")],
+    t: Annotated[
+        float, typer.Option("--t", metavar="X", help="The position between the models, from 0 (A) to 1 (B).")
+    ],
     chosen: Chosen,
     saving: Saving,
 ) -> None:
