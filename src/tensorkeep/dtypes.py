@@ -139,8 +139,10 @@ _OTHER_SPELLINGS = {
     "f8_e4m3fn": "F8_E4M3",
     "fp8_e5m2": "F8_E5M2",
 }
-_AMBIGUOUS = {"f4", "i8", "u8"}
+_AMBIGUOUS: Final = {"f4", "i8", "u8"}
 """Names of the format that mean other dtypes in NumPy when they are in lower case."""
+
+_AMBIGUOUS_HINT: Final = 'This means one dtype in NumPy and another elsewhere: write "float32", "int64" and the like'
 
 
 def _spellings() -> dict[str, DType]:
@@ -176,6 +178,7 @@ def find_dtype(spelling: Any) -> DType:
             "no such dtype",
             expected="one of " + ", ".join(BY_NAME) + ', "float32" and the like, or a dtype of NumPy or torch',
             found=repr(spelling),
+            hint=_AMBIGUOUS_HINT if name in _AMBIGUOUS | {"float", "int"} else None,
         )
     return found
 

@@ -121,10 +121,14 @@ def test_files_of_others_are_patched(tmp_path: Path) -> None:
 def test_a_patch_fits_no_other_checkpoint_and_nothing_changes(run: Path, tmp_path: Path) -> None:
     model = copy_of(run, 2, tmp_path / "model")
 
-    with pytest.raises(IntegrityError, match=r"for another checkpoint.*`bfloat16`"):
+    with pytest.raises(IntegrityError, match="applied already"):
         patches.apply(model, run / "2.safetensors")
-    with pytest.raises(IntegrityError, match="did not make this checkpoint"):
+    with pytest.raises(IntegrityError, match=r"for another checkpoint.*`bfloat16`"):
+        patches.apply(model, run / "4.safetensors")
+    with pytest.raises(IntegrityError, match="undone already"):
         patches.undo(model, run / "3.safetensors")
+    with pytest.raises(IntegrityError, match=r"did not make this checkpoint.*in which they were applied"):
+        patches.undo(model, run / "4.safetensors")
     with pytest.raises(UnsupportedError):
         patches.apply(model)
 

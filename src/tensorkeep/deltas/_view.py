@@ -54,12 +54,22 @@ def _require_old(patch: Patch, contents: Mapping[str, Content], digest: str, pat
     others = [name for name, change in description.tensors.items() if contents.get(name) != change.old]
     if not others and digest == description.old.digest:
         return
+    is_forward = patch.way == "forward"
+    if digest == description.new.digest:
+        raise IntegrityError(
+            f"the patch is {'applied' if is_forward else 'undone'} already: this is the checkpoint that it leads to",
+            path=path,
+            expected=f"tensors with the digest {description.old.digest[:16]}…",
+            found=f"{digest[:16]}…",
+        )
     raise IntegrityError(
-        "the patch is for another checkpoint" if patch.way == "forward" else "the patch did not make this checkpoint",
+        "the patch is for another checkpoint" if is_forward else "the patch did not make this checkpoint",
         path=path,
         expected=f"tensors with the digest {description.old.digest[:16]}…",
         found=f"{digest[:16]}…" + (f"; {listed(f'`{name}`' for name in others)} differ" if others else ""),
-        hint="Apply it to the checkpoint that it was made from; a chain of patches must be applied in order",
+        hint="Apply it to the checkpoint that it was made from; a chain of patches must be applied in order"
+        if is_forward
+        else "Undo it where it was applied; give several patches in the order in which they were applied",
     )
 
 

@@ -14,7 +14,7 @@ from tensorkeep.checkpoint.saving import SaveOptions, refuse_file_name
 from tensorkeep.checkpoint.streaming._rooms import GrowingRoom, PlannedRoom, Room, refuse_names
 from tensorkeep.dtypes import find_dtype
 from tensorkeep.encryption import Encryption, KeyLike
-from tensorkeep.errors import RefusedError, UnsupportedError
+from tensorkeep.errors import DtypeError, RefusedError, UnsupportedError
 from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES
 from tensorkeep.layout import parse_size
 from tensorkeep.tensors import (
@@ -223,7 +223,10 @@ def _placeholder(name: Any, planned: Any) -> PlaceholderTensor:
     extents = tuple(map(index, shape))
     if any(extent < 0 for extent in extents):
         raise ValueError(f"a shape cannot have negative extents: {list(extents)}, of tensor {name!r}")
-    return PlaceholderTensor(find_dtype(dtype), extents, "numpy")
+    try:
+        return PlaceholderTensor(find_dtype(dtype), extents, "numpy")
+    except DtypeError as error:
+        raise error.with_fields(message=f"tensor {name!r} is planned with a dtype that does not exist") from None
 
 
 def _described(name: Any, planned: Any) -> tuple[Any, Iterable[Any]]:
