@@ -155,8 +155,9 @@ RULE = '[[rules]]\nfrom = "a{n}"\nto = "b{n}"\n'
 )
 def test_refused(tmp_path: Path, text: str, names: list[str], message: str) -> None:
     tensorkeep.save({name: np.ones(3) for name in names}, tmp_path / "model.safetensors")
-    with tensorkeep.open(tmp_path / "model.safetensors") as file, pytest.raises(RefusedError, match=message):
+    with tensorkeep.open(tmp_path / "model.safetensors") as file, pytest.raises(RefusedError, match=message) as info:
         KeyMap.parse(text).apply(file)
+    assert info.value.path == str(tmp_path / "model.safetensors")
 
 
 def test_leading_zeros_and_ranges(tmp_path: Path) -> None:

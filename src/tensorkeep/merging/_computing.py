@@ -15,6 +15,7 @@ from tensorkeep.checkpoint import refuse_quantized
 from tensorkeep.dtypes import BY_NAME, DType
 from tensorkeep.errors import RefusedError
 from tensorkeep.tensors import LazyTensor, LazyTensors, Scope, TensorView, combine_each, require_open
+from tensorkeep.texts import listed
 
 Numbers: TypeAlias = npt.NDArray[Any]
 
@@ -54,9 +55,9 @@ def merged(
 
     def compute_of(name: str) -> Callable[..., Any]:
         tensors = [model[name] for model in models]
-        _check_shapes(name, tensors)
+        _check_shapes(name, tensors, models)
         if not all(lazy.is_floating_point for lazy in tensors):
-            _check_dtypes(name, tensors)
+            _check_dtypes(name, tensors, models)
             return _CHOSEN.get(integers) or partial(_the_same, name)
         in_wide = computed_in_blocks if scope == "elements" else computed_in_wide
         return in_wide(merge_of(name), [lazy.dtype for lazy in tensors])
@@ -64,26 +65,30 @@ def merged(
     return combine_each(compute_of, models, scope=scope, framework="numpy", in_threads=True)
 
 
-def _check_shapes(name: str, tensors: Sequence[LazyTensor]) -> None:
+def _check_shapes(name: str, tensors: Sequence[LazyTensor], models: Sequence[LazyTensors]) -> None:
     if len({lazy.shape for lazy in tensors}) > 1:
         raise RefusedError(
             f"tensor `{name}` has another shape in another model",
             tensor=name,
             expected="models of one architecture and vocabulary",
-            found=" and ".join(str(list(lazy.shape)) for lazy in tensors),
+            found=_of_each([str(list(lazy.shape)) for lazy in tensors], models),
             hint="Drop it from each (`.drop(name)`) and take it from one model, or bring it to one shape with `.map`",
         )
 
 
-def _check_dtypes(name: str, tensors: Sequence[LazyTensor]) -> None:
+def _check_dtypes(name: str, tensors: Sequence[LazyTensor], models: Sequence[LazyTensors]) -> None:
     if len({lazy.dtype for lazy in tensors}) > 1:
         raise RefusedError(
             f"tensor `{name}` has another dtype in another model, and is not floating point in all",
             tensor=name,
             expected="one dtype",
-            found=" and ".join(lazy.dtype for lazy in tensors),
+            found=_of_each([lazy.dtype for lazy in tensors], models),
             hint="Drop it from each (`.drop(name)`) and take it from one model",
         )
+
+
+def _of_each(facts: Sequence[str], models: Sequence[LazyTensors]) -> str:
+    return listed(f"{fact} in {model.path}" for fact, model in zip(facts, models, strict=True))
 
 
 def computed_in_wide(merge: Merge, dtypes: Sequence[str]) -> Callable[..., Numbers]:

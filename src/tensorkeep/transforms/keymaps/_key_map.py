@@ -10,7 +10,14 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import msgspec
 
 from tensorkeep.checkpoint import refuse_torn
-from tensorkeep.errors import FormatError, LimitError, RefusedError, TensorNotFoundError, as_transport_error
+from tensorkeep.errors import (
+    FormatError,
+    LimitError,
+    RefusedError,
+    TensorkeepError,
+    TensorNotFoundError,
+    as_transport_error,
+)
 from tensorkeep.tensors import LazyTensor, LazyTensors, TensorView
 from tensorkeep.texts import counted, listed
 from tensorkeep.transforms._view import view_of
@@ -127,18 +134,22 @@ class KeyMap(msgspec.Struct, frozen=True):
             DtypeError: If a tensor to be split or transposed packs elements into bytes (F4, F6).
             LimitError: If a tensor has more than 65,536 stacked parts.
         """
+        try:
+            return self._applied(tensors)
+        except TensorkeepError as error:
+            raise error.with_fields(path=error.path or tensors.path) from None
+
+    def _applied(self, tensors: LazyTensors) -> TensorView:
         plan = planned(self.rules, tensors)
         if not plan.groups:
             raise TensorNotFoundError(
                 "no rule of the key map matches any name",
-                path=tensors.path,
                 expected=listed(repr(pattern.text) for rule in self.rules for pattern in rule.left),
                 hint="To apply the map in the other direction, use `inverse()` (--keys-back)",
             )
         if plan.others and self.others == "refuse":
             raise RefusedError(
                 f"no rule of the key map matches {counted(len(plan.others), 'tensor')}",
-                path=tensors.path,
                 found=listed((f"`{name}`" for name in plan.others), 10),
                 hint='Add rules, or others = "keep" or "drop" to the map',
             )
