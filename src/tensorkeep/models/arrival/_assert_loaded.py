@@ -16,7 +16,7 @@ from tensorkeep.dtypes import BY_NAME, torch_row
 from tensorkeep.encryption import KeyLike
 from tensorkeep.errors import NotLoadedError
 from tensorkeep.models._load import Fitted, Loadable, Renaming, check_match, fitted, opened
-from tensorkeep.models._plan import Step, Target
+from tensorkeep.models._plan import Target
 from tensorkeep.models._ties import tie_error
 from tensorkeep.tensors import LazyTensor
 from tensorkeep.texts import listed
@@ -74,31 +74,36 @@ def assert_loaded(
         check_match(fit.plan.match, model, tensors.path, strict=strict, ignore_mismatched=False)
         if strict and (conflicts := fit.conflicts()):
             raise tie_error(conflicts, model, tensors.path)
-        wrong = _differing(fit)
+        empty = [step.storage.names[0] for step in fit.plan.steps if step.storage.tensor.is_meta]
+        wrong = [*empty, *_differing(fit)]
     if wrong:
+        found = {"no data (device meta) in": empty, "other values in": wrong[len(empty) :]}
         raise NotLoadedError(
             f"{type(model).__name__} does not have the values of the checkpoint",
             path=fit.path,
             tensor=wrong[0],
             expected="equal values, after the cast to each parameter's dtype",
-            found=f"other values in {listed(wrong, describe=lambda name: f'`{name:.200}`')}",
-            hint="Were they initialized again after loading, or trained? tensorkeep.torch.load_into loads them",
+            found="; ".join(f"{what} {_named(names)}" for what, names in found.items() if names),
+            hint="tensorkeep.torch.load_into gives the model the tensors themselves with assign=True"
+            if empty
+            else "Were they initialized again after loading, or trained? tensorkeep.torch.load_into loads them",
             differing=wrong,
         )
 
 
+def _named(names: Sequence[str]) -> str:
+    return listed(names, describe=lambda name: f"`{name:.200}`")
+
+
 def _differing(fit: Fitted) -> list[str]:
-    """Return the names of parameters with other values, and of those without data."""
-    wrong = [step.storage.names[0] for step in fit.plan.steps if not _is_equal(step)]
+    """Return the names of parameters with other values."""
+    filled = [step for step in fit.plan.steps if not step.storage.tensor.is_meta]
+    wrong = [step.storage.names[0] for step in filled if not _has_values(step.storage.tensor.detach(), step.lazy)]
     for module, lazy in fit.plan.extras:
         state: Any = module.get_extra_state()
         if not isinstance(state, torch.Tensor) or not _has_values(state, lazy):
             wrong.append(lazy.name)
     return wrong
-
-
-def _is_equal(step: Step) -> bool:
-    return not step.storage.tensor.is_meta and _has_values(step.storage.tensor.detach(), step.lazy)
 
 
 def _has_values(live: torch.Tensor, lazy: LazyTensor) -> bool:
