@@ -6,8 +6,10 @@ import json
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -15,7 +17,15 @@ import torch
 
 import tensorkeep
 import tensorkeep.torch
-from tensorkeep.errors import BusyError, FormatError, IntegrityError, RefusedError, TensorkeepError, UnsupportedError
+from tensorkeep.errors import (
+    BusyError,
+    FormatError,
+    IntegrityError,
+    RefusedError,
+    TensorkeepError,
+    TransientError,
+    UnsupportedError,
+)
 from tensorkeep.patches import NoFeedWarning, Publisher, Update, apply
 from tensorkeep.server import Server
 from tests.support.patches.models import save
@@ -105,6 +115,31 @@ def test_who_waits_where_no_feed_is_gets_a_warning(tmp_path: Path) -> None:
     ):
         assert list(updates) == []
     assert len(warned) == 1
+
+
+def test_who_follows_a_server_that_restarts_waits_for_it(steps: list[Path], feed: Path, tmp_path: Path) -> None:
+    publisher = Publisher(feed, durable=False)
+    publisher.publish(1, steps[0])
+    with Server(feed.parent, port=0) as server:
+        url, port = f"{server.url.rstrip('/')}/feed", urlsplit(server.url).port or 0
+        updates = tensorkeep.follow(url, poll_s=0.02, timeout_s=0.1)
+        next(updates).apply_to(tmp_path / "model")
+    publisher.publish(2, steps[1])
+    with (
+        pytest.warns(NoFeedWarning, match=r"could not be read.*waiting until the feed can be read") as warned,
+        pytest.raises(TransientError, match="could not be read"),
+    ):
+        next(updates)
+    assert len(warned) == 1
+    updates.close()
+
+    with ExitStack() as restarted, tensorkeep.follow(url, step=1, poll_s=0.02, timeout_s=30) as updates:
+        later = threading.Timer(4, lambda: restarted.enter_context(Server(feed.parent, port=port)))
+        later.start()
+        with pytest.warns(NoFeedWarning, match="could not be read"):
+            next(updates).apply_to(tmp_path / "model")
+        later.join()
+    assert equal(tmp_path / "model", steps[1])
 
 
 @pytest.mark.parametrize("times", [{"poll_s": -1}, {"timeout_s": -1}, {"poll_s": float("nan")}])

@@ -14,7 +14,7 @@ import msgspec
 
 from tensorkeep.checkpoint import open_checkpoint, save_checkpoint, verify
 from tensorkeep.deltas.reading import contents_of, digest_of_contents
-from tensorkeep.errors import FormatError, IntegrityError, SourceChangedError, SourceMissingError
+from tensorkeep.errors import FormatError, IntegrityError, SourceChangedError, SourceMissingError, TransientError
 from tensorkeep.kinds import refuse
 from tensorkeep.limits import MAX_INDEX_NBYTES
 from tensorkeep.patches._apply import apply
@@ -36,7 +36,10 @@ _ATTEMPTS: Final = 5
 
 
 class NoFeedWarning(UserWarning):
-    """There is no feed where one is followed: it is not published yet, or the path or URL is another one."""
+    """There is no feed where one is followed, for now.
+
+    It is not published yet, its server cannot be reached, or the path or URL is another one.
+    """
 
 
 class Update(msgspec.Struct, frozen=True):
@@ -109,14 +112,19 @@ class Follower:
 
     def __next__(self) -> Update:
         began = time.monotonic()
-        while (update := self.poll()) is None:
-            self._warn_once()
+        while True:
+            failure = None
+            try:
+                if (update := self.poll()) is not None:
+                    return update
+            except TransientError as error:  # the server restarts, or the network fails
+                failure = error
+            self._warn_once(failure)
             waited = time.monotonic() - began
             if self._timeout_s is not None and waited >= self._timeout_s:
-                raise StopIteration
+                raise failure or StopIteration
             left = self._poll_s if self._timeout_s is None else self._timeout_s - waited
             time.sleep(min(self._poll_s, max(left, 0.01)))
-        return update
 
     def poll(self) -> Update | None:
         """Return the next step, or None if it is not there yet.
@@ -152,11 +160,14 @@ class Follower:
             self._is_missing = True
             return FeedIndex()
 
-    def _warn_once(self) -> None:
+    def _warn_once(self, failure: TransientError | None) -> None:
         """Say that one waits for a feed that is not there: a misspelt path would be waited for as well."""
-        if self._is_missing and not self._has_warned:
+        if not (self._is_missing or failure):
+            self._has_warned = False
+        elif not self._has_warned:
             self._has_warned = True
-            message = f"there is no feed at {without_secrets(self._url)} yet: waiting until one is published there"
+            waits = f"there is no feed at {without_secrets(self._url)} yet: waiting until one is published there"
+            message = waits if failure is None else f"{failure}; waiting until the feed can be read"
             warnings.warn(message, NoFeedWarning, stacklevel=3)
 
     def _anchor(self, following: FeedStep) -> Update:
@@ -214,7 +225,8 @@ def follow(
 
     Returns:
         An iterator of `Update`, which warns (`tensorkeep.patches.NoFeedWarning`) if it waits where there is no feed
-        yet. Its `poll` returns at once.
+        yet, or for a server that cannot be reached; after `timeout_s`, it raises the latter's error. Its `poll`
+        returns at once.
 
     Raises:
         UnsupportedError: If `step` cannot be the number of a step, or pathlib took a slash from the URL.
