@@ -194,6 +194,8 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], type[Exception], str]] = 
     "a base that was changed": ({}, {"init_lora_weights": "pissa_niter_4"}, UnsupportedError, "pissa_niter_4"),
     "aLoRA": ({}, {"alora_invocation_tokens": [1]}, UnsupportedError, "alora_invocation_tokens"),
     "another kind": ({}, {"peft_type": "IA3"}, UnsupportedError, "peft_type = 'IA3'"),
+    "single parameters": ({}, {"target_parameters": ["x.weight"]}, UnsupportedError, "target_parameters"),
+    "single tokens": ({}, {"trainable_token_indices": [1, 3]}, UnsupportedError, "trainable_token_indices"),
     "layers repeated": ({}, {"layer_replication": [[0, 2]]}, UnsupportedError, "layer_replication"),
     "a regular expression": ({}, {"alpha_pattern": {"(a+)+$": 1}}, UnsupportedError, "alpha_pattern"),
     "no alpha": ({}, {"lora_alpha": "much"}, FormatError, "no settings of a LoRA"),

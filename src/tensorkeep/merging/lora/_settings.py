@@ -10,7 +10,15 @@ import msgspec
 
 from tensorkeep.errors import FormatError, UnsupportedError
 
-_REFUSED = ("layer_replication", "use_qalora", "use_bdlora", "alora_invocation_tokens", "arrow_config")
+_REFUSED = (
+    "layer_replication",
+    "use_qalora",
+    "use_bdlora",
+    "alora_invocation_tokens",
+    "arrow_config",
+    "target_parameters",
+    "trainable_token_indices",
+)
 """Settings that give weights another meaning than is computed here."""
 
 _CHANGED_BASES = ("pissa", "olora", "corda", "lora_ga")
