@@ -16,7 +16,6 @@ from tensorkeep.checkpoint.rewriting._same_arguments import same_arguments_as
 from tensorkeep.checkpoint.saving import SaveOptions
 from tensorkeep.encryption import Encryption, KeyLike, Keys
 from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES
-from tensorkeep.kinds import Opened
 from tensorkeep.kinds.given import source_of, sources_of
 from tensorkeep.layout import Index, parse_size
 from tensorkeep.parallel import Progress
@@ -137,36 +136,33 @@ def reshard(
         >>> tensorkeep.open("halves")["pooler.dense.bias"].dtype
         'BF16'
     """
-    _as_one(
-        "reshard",
+    rewrite_as_one(
         [source_of(source, "reshard")],
         directory,
-        max_shard_size=max_shard_size,
-        balance=balance,
-        split_large=split_large,
-        layout=layout,
-        base_name=base_name,
-        variant=variant,
-        output_variant=output_variant,
-        select=select,
-        drop=drop,
-        rename=rename,
-        strip_prefix=strip_prefix,
-        change=change,
-        cast=cast,
-        seed=seed,
-        metadata=metadata,
-        sha256=sha256,
+        variant,
+        RewriteOptions(
+            select=select, drop=drop, rename=rename, strip_prefix=strip_prefix, change=change, cast=cast, seed=seed
+        ),
+        SaveOptions(
+            max_shard_nbytes=parse_size(max_shard_size),
+            balance=balance,
+            split_large=split_large,
+            layout=layout,
+            base_name=base_name,
+            variant=output_variant,
+            metadata=metadata,
+            sha256=sha256,
+            durable=durable,
+            progress=progress,
+            executor=executor,
+            align=align,
+            order=order,
+            encryption=Encryption.of(encrypt),
+        ),
         overwrite=overwrite,
-        durable=durable,
-        progress=progress,
-        executor=executor,
-        align=align,
-        order=order,
-        key=key,
-        encrypt=encrypt,
-        provenance=provenance,
+        keys=Keys.given(key),
         trust=trust,
+        operation="reshard" if provenance else None,
     )
 
 
@@ -226,99 +222,31 @@ def join(  # noqa: D417 - the decorator explains the others
         >>> len(tensorkeep.open("together"))
         45
     """
-    _as_one(
-        "join",
+    rewrite_as_one(
         sources_of(sources, "join"),
         directory,
-        max_shard_size=max_shard_size,
-        balance=balance,
-        split_large=split_large,
-        layout=layout,
-        base_name=base_name,
-        variant=variant,
-        output_variant=output_variant,
-        select=select,
-        drop=drop,
-        rename=rename,
-        strip_prefix=strip_prefix,
-        change=change,
-        cast=cast,
-        seed=seed,
-        metadata=metadata,
-        sha256=sha256,
-        overwrite=overwrite,
-        durable=durable,
-        progress=progress,
-        executor=executor,
-        align=align,
-        order=order,
-        key=key,
-        encrypt=encrypt,
-        provenance=provenance,
-        trust=trust,
-    )
-
-
-def _as_one(
-    operation: str,
-    sources: Sequence[str | Opened],
-    directory: _Path,
-    *,
-    max_shard_size: int | str,
-    balance: bool,
-    split_large: bool,
-    layout: _Path | Index | None,
-    base_name: str,
-    variant: str | None,
-    output_variant: str | None,
-    select: Selector | Iterable[Selector] | None,
-    drop: Selector | Iterable[Selector] | None,
-    rename: Renaming | None,
-    strip_prefix: str | None,
-    change: Callable[[LazyTensors], LazyTensors] | None,
-    cast: Any,
-    seed: int | None,
-    metadata: Mapping[str, str] | None,
-    sha256: bool,
-    overwrite: bool,
-    durable: bool,
-    progress: Progress | None,
-    executor: Executor | None,
-    align: int,
-    order: Sequence[str] | None,
-    key: KeyLike | Sequence[KeyLike] | None,
-    encrypt: KeyLike | Encryption | None,
-    provenance: bool,
-    trust: Trust | None,
-) -> None:
-    """Write checkpoints as one, by the arguments of `reshard` and `join`."""
-    rewrite = RewriteOptions(
-        select=select, drop=drop, rename=rename, strip_prefix=strip_prefix, change=change, cast=cast, seed=seed
-    )
-    options = SaveOptions(
-        max_shard_nbytes=parse_size(max_shard_size),
-        balance=balance,
-        split_large=split_large,
-        layout=layout,
-        base_name=base_name,
-        variant=output_variant,
-        metadata=metadata,
-        sha256=sha256,
-        durable=durable,
-        progress=progress,
-        executor=executor,
-        align=align,
-        order=order,
-        encryption=Encryption.of(encrypt),
-    )
-    rewrite_as_one(
-        sources,
-        directory,
         variant,
-        rewrite,
-        options,
+        RewriteOptions(
+            select=select, drop=drop, rename=rename, strip_prefix=strip_prefix, change=change, cast=cast, seed=seed
+        ),
+        SaveOptions(
+            max_shard_nbytes=parse_size(max_shard_size),
+            balance=balance,
+            split_large=split_large,
+            layout=layout,
+            base_name=base_name,
+            variant=output_variant,
+            metadata=metadata,
+            sha256=sha256,
+            durable=durable,
+            progress=progress,
+            executor=executor,
+            align=align,
+            order=order,
+            encryption=Encryption.of(encrypt),
+        ),
         overwrite=overwrite,
         keys=Keys.given(key),
         trust=trust,
-        operation=operation if provenance else None,
+        operation="join" if provenance else None,
     )
