@@ -210,7 +210,7 @@ def explained(each: Documented) -> set[str]:
     if "All other arguments are as for" not in each.docstring:
         return each.section("Args")
     told = getattr(importlib.import_module(module_of(each.path)), each.name).__doc__
-    return set(re.findall(r"^    (\w+):", told.partition("Args:")[2].partition("\n\n")[0], re.MULTILINE))
+    return set(re.findall(r"^    \*{0,2}(\w+):", told.partition("Args:")[2].partition("\n\n")[0], re.MULTILINE))
 
 
 def test_what_a_public_function_raises_is_documented() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from tensorkeep.merging._average import check_finite, summed_in_place, weights_for
 from tensorkeep.merging._computing import Numbers, merged
 from tensorkeep.tensors import LazyTensors, TensorView
+from tensorkeep.texts import same_arguments_as
 
 _MIN_DROPPED_DENSITY: Final = 0.0001
 """Random numbers in F32 are multiples of 2**-24, which would change smaller probabilities by more than 0.1 %."""
@@ -116,7 +117,8 @@ def dare(
     return _with_drops(_dropped, base, models, density, seed, weights, scale)
 
 
-def dare_ties(
+@same_arguments_as(dare)
+def dare_ties(  # noqa: D417 - the decorator explains the others
     base: LazyTensors,
     *models: LazyTensors,
     density: float,
@@ -127,17 +129,11 @@ def dare_ties(
     """Merge models as `dare` does, and add only changes that have the elected sign, as `ties` does.
 
     For each number, the sign of the weighted sum of the changes that were kept is elected, and the changes with this
-    sign are added with their weights: they are not averaged. This is mergekit's method of the same name. Equal seeds
-    give equal numbers, and drop the same changes as in `dare`.
+    sign are added with their weights: they are not averaged. This is mergekit's method of the same name.
+    All other arguments are as for `dare`.
 
     Args:
-        base: The model that the others were trained from: an open file, checkpoint or view.
-        *models: The others, with the same names and shapes.
-        density: The probability that a difference is kept, at least 0.0001 and at most 1. Kept differences are
-            divided by it.
-        seed: Decides which differences are dropped; at least 0.
-        weights: One for each of the others, used as they are; 1 each if None.
-        scale: A factor for the sum.
+        seed: Decides which differences are dropped, the same ones as in `dare`; at least 0.
 
     Returns:
         A view like `average`'s, with the dtypes and metadata of the base model. Even a slice computes whole tensors.

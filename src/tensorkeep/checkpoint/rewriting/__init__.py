@@ -5,7 +5,6 @@
 - `_existing`: another checkpoint at the destination is replaced only if the caller said so.
 - `_whole`: a finished checkpoint, opened to be written again.
 - `_rewrite`: checkpoints written as one.
-- `_same_arguments`: arguments that two functions share, explained once.
 - `_reshard`: `reshard` and `join`.
 - `_in_place`: an existing checkpoint, held open for an edit.
 - `_edit`: names and metadata, changed without a copy of the data.

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from tensorkeep.checkpoint.rewriting._pipeline import RewriteOptions
 from tensorkeep.checkpoint.rewriting._rewrite import rewrite_as_one
-from tensorkeep.checkpoint.rewriting._same_arguments import same_arguments_as
 from tensorkeep.checkpoint.saving import SaveOptions
 from tensorkeep.encryption import Encryption, KeyLike, Keys
 from tensorkeep.formats.safetensors import ALIGNMENT_NBYTES
@@ -20,6 +19,7 @@ from tensorkeep.kinds.given import source_of, sources_of
 from tensorkeep.layout import Index, parse_size
 from tensorkeep.parallel import Progress
 from tensorkeep.tensors import LazyTensors, Renaming, Selector
+from tensorkeep.texts import same_arguments_as
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
