@@ -189,7 +189,7 @@ def test_every_merge_is_saved_with_digests_and_tells_what_does_not_fit(
     base, other, third = opened
     with pytest.raises(TensorNotFoundError, match="`w`"):
         merge(base, other.drop("w"), third)
-    with pytest.raises(RefusedError, match=r"tensor `b` has another shape .* found \[7\] and \[3\]"):
+    with pytest.raises(RefusedError, match=r"tensor `b` has another shape .* found \[7\] in .*, \[3\] in "):
         merge(base, other.map(lambda x: x[:3], "b", shape=(3,)), third)
     with pytest.raises(RefusedError, match="tensor `positions` differs between the models"):
         merge(base, other.map(lambda x: x + 1, "positions"), third)["positions"].load()
