@@ -43,7 +43,7 @@ def _declared(tensor: QuantizedTensor, settings: Settings) -> tuple[int, ...] | 
         return (size,) if size and size > 0 else None
     if tensor.layout not in _OF_GROUPS:
         return None
-    group = settings.group_of(module_of(tensor.name))
-    if settings.block or group is None:
+    if settings.block or not settings.config.groups:
         return settings.block
-    return group.block or ((group.group_size,) if group.group_size else None)
+    group = settings.group_of(module_of(tensor.name))
+    return group and (group.block or ((group.group_size,) if group.group_size else None))

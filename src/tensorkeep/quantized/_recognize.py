@@ -141,7 +141,7 @@ def _in_ggmls_blocks(name: str, one: Stored) -> QuantizedTensor | None:
 def _orphans(headers: Headers, taken: set[str]) -> Iterator[LayoutFinding]:
     """Give the parts of quantized tensors whose numbers are missing."""
     for name in headers:
-        ending = _find_orphan(name) if name.endswith(_ORPHANED) and name not in taken else None
+        ending = _find_orphan(name) if name not in taken and name.endswith(_ORPHANED) else None
         if ending is None:
             continue
         needed = [name[: ending.start()] + other for other in _ORPHANS[ending.group()]]
@@ -170,13 +170,12 @@ def _left_plain(
     headers: Headers, tensors: Mapping[str, QuantizedTensor], taken: set[str], settings: Settings
 ) -> Iterator[LayoutFinding]:
     """Give weights that are plain, although the same module is quantized in most other layers."""
-    kinds = Counter(kind_of(name) for name in tensors)
-    plain = [
-        name
-        for name, one in headers.items()
-        if name not in taken and kinds and prod(one.shape) > 1 and kind_of(name) in kinds
-    ]
+    plain = [name for name, one in headers.items() if name not in taken and prod(one.shape) > 1]
+    if not (plain and tensors):
+        return
     n_plain = Counter(kind_of(name) for name in plain)
+    kinds = Counter(kind_of(name) for name in tensors)
+    plain = [name for name in plain if kind_of(name) in kinds]
     for name in plain:
         kind = kind_of(name)
         if n_plain[kind] <= kinds[kind] and settings.ignores(module_of(name)) is None:

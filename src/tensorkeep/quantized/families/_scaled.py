@@ -73,18 +73,18 @@ def _parts(name: str, headers: Headers, settings: Settings) -> dict[str, str]:
     last = name.rpartition(".")[2]
     start = name.removesuffix(last)
     found = {"data": name}
-    for role, part in _candidates(last, is_in_module=bool(start)):
-        if part in settings.last_parts and start + part in headers:
+    for role, part in _candidates(last, settings.last_parts, is_in_module=bool(start)):
+        if start + part in headers:
             found.setdefault(role, start + part)
     return found
 
 
 @lru_cache(_N_ENDINGS)
-def _candidates(last: str, *, is_in_module: bool) -> list[tuple[str, str]]:
+def _candidates(last: str, last_parts: frozenset[str], *, is_in_module: bool) -> list[tuple[str, str]]:
     """Return the roles of parts, and what their names end with, from the end of the tensor's name."""
     inputs = before_inputs(last)
     of_module = [("scales", "SCB"), ("format", "weight_format"), ("scales", "scale_weight")]
-    return [
+    candidates = [
         ("scales", f"{last}_scale"),
         ("scales", f"{last}_scale_inv"),
         ("zeros", f"{last}_zero_point"),
@@ -93,6 +93,7 @@ def _candidates(last: str, *, is_in_module: bool) -> list[tuple[str, str]]:
         ("input_scale", f"{inputs}activation_scale"),
         ("input_zeros", f"{inputs}input_zero_point"),
     ]
+    return [(role, part) for role, part in candidates if part in last_parts]
 
 
 def _layout(scale_name: str, data: Stored, scales: Stored, settings: Settings) -> str:
