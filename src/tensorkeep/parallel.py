@@ -185,14 +185,19 @@ def parallel_map(
         del future
 
 
-def read_ahead(work: Callable[[_Item], _Result], items: Iterable[_Item], n_threads: int) -> Iterator[_Result]:
-    """Give the result of `work` for each item, in order; threads work on the next items meanwhile."""
+def read_ahead(
+    work: Callable[[_Item], _Result], items: Iterable[_Item], n_threads: int, n_ahead: int | None = None
+) -> Iterator[_Result]:
+    """Give the result of `work` for each item, in order; threads work on the next items meanwhile.
+
+    Up to `n_ahead` results wait, as many as there are threads if it is None.
+    """
     with Workers(n_threads, "tensorkeep-ahead") as threads:
         futures: deque[Future[_Result]] = deque()
         try:
             for item in items:
                 futures.append(threads.submit(work, item))
-                if len(futures) > n_threads:
+                if len(futures) > (n_ahead or n_threads):
                     yield futures.popleft().result()
             while futures:
                 yield futures.popleft().result()

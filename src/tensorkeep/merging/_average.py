@@ -38,7 +38,8 @@ def average(*models: LazyTensors, weights: Sequence[float] | None = None, intege
         ValueError: If the number of weights is wrong, one is not finite, or their sum is 0.
     """
     shares = shares_of(weights, len(models))
-    return merged(lambda _: partial(weighted_sum, shares), models, "elements", integers)
+    merge = mean if len(set(shares)) == 1 else partial(weighted_sum, shares)
+    return merged(lambda _: merge, models, "elements", integers)
 
 
 def ema(*models: LazyTensors, decay: float, integers: Integers = "equal") -> TensorView:
@@ -94,6 +95,13 @@ def check_finite(what: str, value: float) -> None:
     """Refuse a factor that would make every number infinite or NaN."""
     if not isfinite(value):
         raise ValueError(f"{what} must be a finite number, not {value}")
+
+
+def mean(*models: Numbers) -> Numbers:
+    """Return the mean of numbers, in the memory of the first."""
+    total = summed_in_place(*models)
+    np.divide(total, len(models), out=total)
+    return total
 
 
 def weighted_sum(weights: Sequence[float], *models: Numbers) -> Numbers:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from tensorkeep.arrays.elements import castable
-from tensorkeep.dtypes import BY_NAME
+from tensorkeep.dtypes import BY_NAME, DType
 from tensorkeep.merging._computing import Numbers, blocks_of, room_for, wide_dtype, widened
 from tensorkeep.tensors import LazyTensor
 
@@ -45,7 +45,8 @@ def _by_rows(scale: float, right: LazyTensor, dtypes: Sequence[str], *stored: An
     wide, narrow = wide_dtype(dtypes), BY_NAME[dtypes[0]]
     multiply = _summed if wide.name == "F64" else _multiplied
     shape = (_n_rows(*into.shape), factor.shape[1])
-    room, product_room = room_for(wide, shape), room_for(BY_NAME["F64"], shape)
+    room, product_room = room_for(wide, shape), room_for(_precise(wide, narrow), shape)
+    factor = factor.astype(product_room.dtype, copy=False)
     with np.errstate(all="ignore"):  # a model may hold infinities
         for rows in blocks_of(len(changed), len(room)):
             numbers = widened(weight[rows], room)
@@ -56,6 +57,11 @@ def _by_rows(scale: float, right: LazyTensor, dtypes: Sequence[str], *stored: An
                 numbers += product.astype(numbers.dtype, copy=False)
             into[rows] = castable(numbers, narrow)
     return changed
+
+
+def _precise(wide: DType, narrow: DType) -> DType:
+    """Return the dtype of products: rounding to half precision hides what F32 lacks, which takes half the time."""
+    return wide if narrow.bits < 32 else BY_NAME["F64"]
 
 
 def _of_length(magnitude: Numbers, numbers: Numbers) -> Numbers:
@@ -84,10 +90,10 @@ def _summed(left: Numbers, factor: Numbers, room: Numbers) -> Numbers:
 
 
 def _multiplied(left: Numbers, factor: Numbers, room: Numbers) -> Numbers:
-    """Multiply (rows, rank) by (rank, columns) in F64, each row to the same bits whatever rows are beside it."""
+    """Multiply (rows, rank) by (rank, columns), each row to the same bits whatever rows are beside it."""
     rank, n_columns = factor.shape
     n_rows = -(-len(left) // _TILE_ROWS) * _TILE_ROWS
-    padded = np.zeros((n_rows, rank))
+    padded = np.zeros((n_rows, rank), room.dtype)
     padded[: len(left)] = left
     width = max(_TILE_WORK // (_TILE_ROWS * rank), 1)
     for columns in _whole_tiles_and_rest(n_columns, width):

@@ -54,6 +54,12 @@ class Selection(msgspec.Struct, frozen=True):
         return prod(self.block_shape)
 
     @property
+    def has_whole_rows(self) -> bool:
+        """Whether all but the first dimension are read whole and in order."""
+        inner = zip(self.axes[1:], self.shape[1:], strict=True)
+        return all(isinstance(axis, range) and axis == range(extent) for axis, extent in inner)
+
+    @property
     def keeps_order(self) -> bool:
         """Whether every library can apply `local`: it only drops and adds dimensions."""
         return not any(isinstance(item, np.ndarray) or item == slice(None, None, -1) for item in self.local)

@@ -42,7 +42,10 @@ _PARALLEL_RUN_LENGTH: Final = 4 * RUN_LENGTH
 """Elements to compute at once where threads do: handing a run over takes as long as averaging 100,000."""
 
 _N_THREADS: Final = min(4, os.cpu_count() or 1)
-"""Threads that compute runs; each has a run in memory, and one waits."""
+"""Threads that compute runs."""
+
+_N_AHEAD: Final = 8
+"""Runs that wait to be written: the threads go on computing while the disk takes its time."""
 
 
 class ComputedReader(UnstoredReader, frozen=True, eq=False):
@@ -137,7 +140,7 @@ class ComputedReader(UnstoredReader, frozen=True, eq=False):
             return reader.read_run(name, entry, start, min(start + length, n_elements))
 
         starts = range(0, n_elements, length)
-        for run in read_ahead(read, starts, _N_THREADS) if self.in_threads else map(read, starts):
+        for run in read_ahead(read, starts, _N_THREADS, _N_AHEAD) if self.in_threads else map(read, starts):
             yield from any_tensor_to_write(run, name).buffers()
 
     def _reader(self, lazy: LazyTensor) -> Reader:
@@ -164,6 +167,8 @@ class ComputedReader(UnstoredReader, frozen=True, eq=False):
         rows = range(selection.block_shape[0])
         shape = (len(rows), *self.shape[1:])
         computed = self._computed(name, inputs, shape)
+        if selection.has_whole_rows:
+            return computed
         return take_block(computed, Selection(shape, (rows, *selection.axes[1:]), selection.local))
 
     def _computed(self, name: str, inputs: list[Any], shape: tuple[int, ...]) -> Array:
