@@ -44,8 +44,8 @@ _PARALLEL_RUN_LENGTH: Final = 4 * RUN_LENGTH
 _N_THREADS: Final = min(4, os.cpu_count() or 1)
 """Threads that compute runs."""
 
-_N_AHEAD: Final = 8
-"""Runs that wait to be written: the threads go on computing while the disk takes its time."""
+_AHEAD_NBYTES: Final = 2**24
+"""Bytes of runs that wait to be written: the threads go on computing while the disk takes its time."""
 
 
 class ComputedReader(UnstoredReader, frozen=True, eq=False):
@@ -140,7 +140,8 @@ class ComputedReader(UnstoredReader, frozen=True, eq=False):
             return reader.read_run(name, entry, start, min(start + length, n_elements))
 
         starts = range(0, n_elements, length)
-        for run in read_ahead(read, starts, _N_THREADS, _N_AHEAD) if self.in_threads else map(read, starts):
+        n_ahead = max(_AHEAD_NBYTES // (length * self.dtype.itemsize), _N_THREADS)
+        for run in read_ahead(read, starts, _N_THREADS, n_ahead) if self.in_threads else map(read, starts):
             yield from any_tensor_to_write(run, name).buffers()
 
     def _reader(self, lazy: LazyTensor) -> Reader:
