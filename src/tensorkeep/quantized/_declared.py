@@ -46,4 +46,6 @@ def _declared(tensor: QuantizedTensor, settings: Settings) -> tuple[int, ...] | 
     if settings.block or not settings.config.groups:
         return settings.block
     group = settings.group_of(module_of(tensor.name))
-    return group and (group.block or ((group.group_size,) if group.group_size else None))
+    if group is None:
+        return None
+    return group.block or ((group.group_size,) if group.group_size else None)
