@@ -190,7 +190,7 @@ def read_ahead(
 ) -> Iterator[_Result]:
     """Give the result of `work` for each item, in order; threads work on the next items meanwhile.
 
-    Up to `n_ahead` results wait; as many as there are threads if it is None.
+    Up to `n_ahead` results wait; `n_threads` if it is None.
     """
     with Workers(n_threads, "tensorkeep-ahead") as threads:
         futures: deque[Future[_Result]] = deque()

@@ -45,7 +45,7 @@ _N_THREADS: Final = min(4, os.cpu_count() or 1)
 """Threads that compute runs."""
 
 _AHEAD_NBYTES: Final = 2**24
-"""Bytes of runs that wait to be written: the threads go on computing while the disk takes its time."""
+"""Bytes of runs that wait to be written: threads compute them while the disk takes its time."""
 
 
 class ComputedReader(UnstoredReader, frozen=True, eq=False):
