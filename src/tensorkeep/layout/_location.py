@@ -104,7 +104,7 @@ def _in_directory(directory: str, variant: str | None) -> Location:
         "several checkpoints in the directory",
         path=directory,
         found=listed((location.name for location in locations), 10),
-        hint="Open one of them by its path, or with variant=",
+        hint="Open one of them by its path, or with variant= (--variant)",
     )
 
 

@@ -32,7 +32,7 @@ def find_gguf(place: Place) -> Place | None:
             "several models in the directory",
             path=place.path,
             found=listed(chosen.values()),
-            hint="Open one of them by its own path, or by variant=",
+            hint="Open one of them by its own path, or with variant= (--variant)",
         )
     if not chosen:
         return None

@@ -127,7 +127,7 @@ def _by_an_index(directory: str, names: list[str], variant: str | None) -> Pickl
             "several checkpoints in the directory",
             path=directory,
             found=", ".join(f"{stem}.bin" for stem in stems[:10]),
-            hint="Open one of them by the path of its index, or by variant=",
+            hint="Open one of them by the path of its index, or with variant= (--variant)",
         )
     return _at(directory, names, stems[0]) if stems else None
 

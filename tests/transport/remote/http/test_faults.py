@@ -340,7 +340,7 @@ def test_nobody_listens() -> None:
     with FaultServer({}) as gone:
         url = gone.url
 
-    with pytest.raises(TransportError, match=r"could not be read.*refused"):
+    with pytest.raises(TransportError, match=r"could not be read.*refused\. Check the address"):
         tensorkeep.open(remote(url + "x.safetensors", **QUICK))
 
 

@@ -243,6 +243,7 @@ def _root_of(error: BaseException) -> BaseException:
 
 
 def _error_for(error: BaseException, name: str) -> TransportError:
+    from socket import gaierror
     from ssl import SSLCertVerificationError
 
     if isinstance(error, SSLCertVerificationError):
@@ -254,7 +255,9 @@ def _error_for(error: BaseException, name: str) -> TransportError:
         )
     if isinstance(error, ValueError):
         return TransportError("the URL or a header cannot be sent", path=name)
-    return TransientError("the server could not be read", path=name, found=_described(error))
+    is_absent = isinstance(error, (ConnectionRefusedError, gaierror))
+    hint = "Check the address, and that the server runs" if is_absent else None
+    return TransientError("the server could not be read", path=name, found=_described(error), hint=hint)
 
 
 def _described(error: BaseException) -> str:
