@@ -192,6 +192,23 @@ def test_what_is_read_is_not_the_functions_own(scope: Any) -> None:
     assert (loaded["y"] == 1).all()
 
 
+@pytest.mark.parametrize("scope", ["tensor", "rows", "elements"])
+def test_a_function_may_fill_one_array_again_and_again(scope: Any, tmp_path: Path) -> None:
+    """Runs that wait to be written would otherwise change."""
+    values = {name: np.random.default_rng(1).random((3000, 1000), np.float32) for name in ("x", "y")}
+    result = np.empty(3_000_000, np.float32)
+
+    def doubled(array: Array) -> Array:
+        return np.multiply(array, 2, out=result[: array.size].reshape(array.shape))
+
+    tensorkeep.save(values, tmp_path / "x.safetensors")
+    view = tensorkeep.open(tmp_path / "x.safetensors", framework="numpy").map(doubled, scope=scope)
+    tensorkeep.reshard(view, tmp_path / "doubled")
+
+    saved = tensorkeep.load(tmp_path / "doubled", framework="numpy")
+    assert all((saved[name] == array * 2).all() for name, array in values.items())
+
+
 def test_few_bytes_are_not_written_out_as_many(tmp_path: Path) -> None:
     torch.save({"w": torch.zeros(1).expand(2**28 + 2**20)}, tmp_path / "expanded.pt")
     expanded = tensorkeep.open(tmp_path / "expanded.pt")

@@ -59,7 +59,8 @@ class ComputedReader(UnstoredReader, frozen=True, eq=False):
         scope: What one value depends on.
         framework: The array library of the tensors that `compute` takes; the inputs' if None.
         target: Framework and device of the tensors that are read; the first input's if None.
-        in_threads: Whether several threads compute runs of one tensor that is written.
+        in_threads: Whether several threads compute runs of one tensor that is written. Then `compute` returns memory
+            that it does not keep.
     """
 
     compute: Callable[..., Any]
@@ -107,6 +108,8 @@ class ComputedReader(UnstoredReader, frozen=True, eq=False):
             first = rows.start * row if isinstance(rows, slice) else 0
             block = self._block(name, parse_index(rows, entry.shape)).reshape(-1)
             elements = block[start - first : stop - first]
+        if self.scope != "tensor" and not self.in_threads:  # a part of a whole tensor is a copy already
+            elements = elements.copy()  # the function may keep its result, and fill it again for the next run
         return self.adapter.from_elements(elements, self.dtype)
 
     def run_length(self, entry: TensorEntry) -> int:
