@@ -227,6 +227,18 @@ def test_large_tensors_of_a_device_are_copied_by_threads(tmp_path: Path, monkeyp
     assert all(loaded[name].equal(tensor) for name, tensor in expected.items())
 
 
+def test_a_save_may_begin_in_inference_mode(tmp_path: Path, device: threading.Event) -> None:
+    """Outside of it, torch refuses to write to tensors that were made in it."""
+    device.set()
+
+    with torch.inference_mode():
+        handle = tensorkeep.save_async(state(), tmp_path / "x.safetensors", snapshot="device")
+    handle.result(60)
+
+    loaded = tensorkeep.load(tmp_path / "x.safetensors")
+    assert all(loaded[name].equal(tensor) for name, tensor in state().items())
+
+
 def test_other_places_are_refused(tmp_path: Path) -> None:
     wrong: Any = "disk"
     with pytest.raises(UnsupportedError, match="snapshot"):

@@ -36,7 +36,8 @@ class TorchFetches:
 
     def fetch(self, parts: Sequence[Fetched], buffer: Any) -> Mark:
         """Begin to copy to a buffer; several parts are first put side by side on the device."""
-        with self._stream.entered(), torch.no_grad():
+        # Another thread may have made the buffers in inference mode, and only that mode may write to them
+        with self._stream.entered(), torch.inference_mode():
             if self._scratch is None or (len(parts) == 1 and _is_as_in_file(parts[0].part)):
                 for each in parts:
                     buffer.tensor[each.start : each.stop].copy_(_bytes_of(each.part), non_blocking=True)
