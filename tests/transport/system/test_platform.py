@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,6 +74,22 @@ def test_a_read_ends_with_the_file(fd: int, positioned: bool, monkeypatch: pytes
     assert _platform.read_new(fd, 10, len(CONTENT) - 20) == CONTENT[10:-10]
     assert _platform.read_new(fd, len(CONTENT) - 30, 100) == CONTENT[-30:]
     assert _platform.read_new(fd, len(CONTENT) + 5, 100) == b""
+
+
+def test_what_is_read_without_positions_is_in_memory_once(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_platform, "HAS_POSITIONED_IO", False)
+    monkeypatch.setattr(_platform, "_MAX_CALL_NBYTES", 2**20)
+    os.truncate(fd, 2**24)
+
+    tracemalloc.start()
+    try:
+        data = _platform.read_new(fd, 0, 2**24)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert len(data) == 2**24
+    assert peak < 1.5 * 2**24
 
 
 def test_interrupted_calls_are_taken_up_again() -> None:

@@ -64,7 +64,10 @@ def read_new(fd: int, offset: int, nbytes: int) -> bytes | bytearray:
         if len(data) == nbytes:
             return data
     into = bytearray(nbytes)
-    return into[: read_at(fd, offset, memoryview(into))]
+    with memoryview(into) as view:  # a `bytearray` that is viewed cannot be cut
+        n_read = read_at(fd, offset, view)
+    del into[n_read:]
+    return into
 
 
 def _seek_and_read(fd: int, offset: int, into: memoryview) -> int:
