@@ -92,6 +92,14 @@ def test_parts_make_a_whole(tmp_path: Path) -> None:
     assert read_by_tensorflow(path)["w"][1] == (4, 3)
 
 
+def test_parts_without_elements_are_listed_as_a_whole(tmp_path: Path) -> None:
+    path = parted(tmp_path, (0, 4), ((0, -1), (0, 2)), ((0, -1), (2, 2)))
+
+    with tensorkeep.open(path) as opened:
+        assert [lazy.shape for lazy in opened.values()] == [opened["w"].shape] == [(0, 4)]
+        assert opened["w"].load().shape == (0, 4)
+
+
 @pytest.mark.parametrize(
     ("parts", "match"),
     [

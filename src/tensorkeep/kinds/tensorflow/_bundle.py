@@ -172,7 +172,8 @@ class TensorBundle(Opened):
         self._check_open()
         framework = self._options.framework
         for name, tensor in self._tensors.items():
-            yield name, self._assembled.get(name) or self._part(name, tensor.dtype, tensor.parts[0], framework)
+            lazy = self._assembled.get(name)  # false if it is empty
+            yield name, self._part(name, tensor.dtype, tensor.parts[0], framework) if lazy is None else lazy
 
     def _own_name(self, name: str) -> str | None:
         """Return the name here of the tensor that has this name, this key, or a path of objects that leads to it."""

@@ -97,6 +97,21 @@ def test_changed_bytes_give_what_their_opcodes_give() -> None:
     assert n_read > 100
 
 
+def test_memo_entries_that_an_array_replaces_are_not_its_own() -> None:
+    content = pickle.dumps({"a": np.ones(2, "<f4"), "b": np.ones(2, "<f4")}, protocol=4)[_PROTO_AND_FRAME_NBYTES:]
+    before, between, after = content.split(b"\x89C")
+    outcomes = []
+    for number in range(100):  # of the dtype, which the memo then has twice
+        put, get = b"q%c" % number, b"h%c" % number
+        changed = b"\x89C".join([before + put, between[:-2] + get, after])
+        framed, plain = _outcome(_framed(changed)), _outcome(b"\x80\x04" + changed)
+        assert framed == plain, number
+        outcomes.append(framed)
+
+    assert None in outcomes[20:]
+    assert outcomes[-1] is not None
+
+
 def _outcome(data: bytes) -> Any:
     """Return what a pickle holds; None if it is refused."""
     try:

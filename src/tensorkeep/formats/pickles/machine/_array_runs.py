@@ -64,6 +64,8 @@ def _reads_array(state: State) -> bool:
     if match is None:
         return False
     head = _described(match[0])
+    if max(head.entries) >= len(memo):  # one of these opcodes puts an entry of that number
+        return False
     entries: list[Any] = [memo.get(number) for number in head.entries]
     function, cls, kind, dtype = entries
     start = match.end()
