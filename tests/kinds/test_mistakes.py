@@ -46,6 +46,13 @@ def test_what_is_no_file_of_tensors_is_not_called_a_broken_safetensors_file(
         assert caught.value.hint
 
 
+def test_a_suffix_in_capitals_is_the_same(tmp_path: Path) -> None:
+    (tmp_path / "MODEL.SAFETENSORS").write_bytes(b"<!DOCTYPE html><html>not found</html>")
+
+    with pytest.raises(HeaderError, match=r"expected a safetensors file, found an HTML page"):
+        tensorkeep.open(tmp_path / "MODEL.SAFETENSORS")
+
+
 def test_a_missing_file_of_tensors_is_named_with_its_model(tmp_path: Path) -> None:
     import onnx
     from onnx import helper, numpy_helper

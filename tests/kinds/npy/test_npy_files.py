@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -204,3 +205,11 @@ def test_a_zip_archive_of_other_files_is_called_that(tmp_path: Path) -> None:
 
     with pytest.raises(UnsupportedError, match=r"that torch\.save did not write.*a\.npz.*unpack it"):
         tensorkeep.open(tmp_path / "a.zip")
+
+
+def test_a_lazy_array_holds_none_of_its_stored_bytes(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "a.npz", a=np.random.default_rng(0).random(100))
+    stored = (tmp_path / "a.npz").read_bytes()
+
+    with flat(tmp_path / "a.npz") as file:
+        assert stored[200:300] not in pickle.dumps(file["a"])

@@ -61,7 +61,7 @@ class ArrayBytes(msgspec.Struct, frozen=True):
 
 def bytes_of(member: Member, archive: ByteSource) -> ArrayBytes:
     """Return where the bytes of a member are."""
-    source = InflatedSource(archive, member) if member.is_compressed else None
+    source = InflatedSource(archive, msgspec.structs.replace(member, head=b"")) if member.is_compressed else None
     span = ByteRange(0, member.nbytes) if source else member.span
     checksum = Checksum(CRC32, member.crc.to_bytes(4, "big"), span, source) if member.crc else None
     return ArrayBytes(span.start, source or archive, source, checksum)

@@ -1,4 +1,4 @@
-"""The arrays of a `.npy` or `.npz` file. Only headers are read, those of an archive's members with its own."""
+"""The arrays of a `.npy` or `.npz` file. Only headers are read: those of arrays together with the archive's."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def _explained(error: HeaderError, source: ByteSource, prefix: str) -> dict[str,
 
 def _is_named_otherwise(name: str) -> bool:
     """Say whether a name has the suffix of another format: then the words of safetensors would mislead."""
-    return os.path.splitext(name)[1] not in {"", ".safetensors"}
+    return os.path.splitext(name)[1].lower() not in {"", ".safetensors"}
 
 
 def _is_foreign(head: bytes, nbytes: int) -> bool:

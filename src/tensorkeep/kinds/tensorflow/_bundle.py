@@ -172,7 +172,7 @@ class TensorBundle(Opened):
         self._check_open()
         framework = self._options.framework
         for name, tensor in self._tensors.items():
-            lazy = self._assembled.get(name)  # false if it is empty
+            lazy = self._assembled.get(name)  # which counts as false if it is empty
             yield name, self._part(name, tensor.dtype, tensor.parts[0], framework) if lazy is None else lazy
 
     def _own_name(self, name: str) -> str | None:
