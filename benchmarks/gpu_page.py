@@ -31,11 +31,11 @@ _INTRODUCTION: Final = """\
 
 `make gpu` tests and measures loads to a GPU and saves from it, and writes this page; [Load to
 devices](how-to/devices.md) says what they do. Each contender runs in a process of its own, once with a small file and
-then {repeats} times with the real one. The median counts. **Limit** is the bare minimum of work, measured alike.
+then {repeats} times with the real one. The median counts. **Limit** is the least work possible, measured likewise.
 """
 
 _NOT_MEASURED: Final = """\
-**Not measured yet.** No machine with a GPU has been at hand. These are the goals:
+**Not measured yet.** No machine with a GPU has been available. These are the goals:
 """
 
 

@@ -52,6 +52,14 @@ def test_a_number_without_dimensions(merge: Callable[..., LazyTensors]) -> None:
     assert 1 <= merged <= 2 * 1.002
 
 
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("n_models", [1, 2, 3])
+def test_the_mean_of_large_numbers_is_finite(n_models: int, dtype: Any) -> None:
+    lowest = np.array(ml_dtypes.finfo(dtype).min, dtype)  # as in a mask
+    merged = average(*opened(*[[lowest, 1, inf, -lowest]] * n_models, dtype=dtype))["x"].load()
+    np.testing.assert_allclose(merged.astype(float), [float(lowest), 1, inf, -float(lowest)], rtol=1e-6)
+
+
 FACTORS: list[Callable[[LazyTensors, LazyTensors], object]] = [
     lambda a, b: average(a, b, weights=[inf, 1]),
     lambda a, b: average(a, b, weights=[nan, 1]),

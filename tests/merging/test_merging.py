@@ -192,8 +192,10 @@ def test_every_merge_is_saved_with_digests_and_tells_what_does_not_fit(
         merge(base, other.drop("w"), third)
     with pytest.raises(RefusedError, match=r"tensor `b` has another shape .* found \[7\] in .*, \[3\] in "):
         merge(base, other.map(lambda x: x[:3], "b", shape=(3,)), third)
-    with pytest.raises(RefusedError, match="tensor `positions` differs between the models"):
+    with pytest.raises(RefusedError, match="tensor `positions` differs between the models") as caught:
         merge(base, other.map(lambda x: x + 1, "positions"), third)["positions"].load()
+    assert (caught.value.path, caught.value.tensor) == (base.path, "positions")
+    assert caught.value.found == f"int64, with other values in {other.path}"
 
 
 def test_counters_of_one_model() -> None:

@@ -142,6 +142,20 @@ def test_who_follows_a_server_that_restarts_waits_for_it(steps: list[Path], feed
     assert equal(tmp_path / "model", steps[1])
 
 
+def test_each_time_that_the_feed_is_not_there_has_a_warning(steps: list[Path], feed: Path, tmp_path: Path) -> None:
+    Publisher(feed.parent, durable=False).publish(1, steps[0])
+    away = tmp_path / "away"
+    with tensorkeep.follow(feed.parent, poll_s=0, timeout_s=0) as updates:
+        feed.parent.rename(away)
+        with pytest.warns(NoFeedWarning):
+            assert list(updates) == []
+        away.rename(feed.parent)
+        assert next(updates).is_anchor
+        feed.parent.rename(away)
+        with pytest.warns(NoFeedWarning):
+            assert list(updates) == []
+
+
 @pytest.mark.parametrize("times", [{"poll_s": -1}, {"timeout_s": -1}, {"poll_s": float("nan")}])
 def test_times_that_cannot_be_waited_are_refused(times: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="must be at least 0 seconds"):

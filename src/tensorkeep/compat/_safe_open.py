@@ -333,13 +333,13 @@ class PySafeSlice(Generic[ArrayT]):
         """Read a part of the tensor.
 
         A torch tensor of a mapped file is indexed by torch, without a copy. Otherwise, and for large tensors on a
-        device that copies by itself, the index means what it means to NumPy, and only the part is read. A note to the
-        error of an index that does not fit names the tensor and the file, since its text is the reference's.
+        device that copies by itself, the index means what it means to NumPy, and only the part is read. If the
+        index does not fit, a note on the error names the tensor and the file: its text is the reference's.
         """
         try:
             return self._part(index)
         except IndexError as error:
-            error.add_note(f"This was the index of tensor `{self._lazy.name}` in {self._lazy.reader.path}")
+            error.add_note(f"The index was for tensor `{self._lazy.name}` of {self._lazy.reader.path}")
             raise
 
     def _part(self, index: Any) -> ArrayT:

@@ -98,10 +98,12 @@ def check_finite(what: str, value: float) -> None:
 
 
 def mean(*models: Numbers) -> Numbers:
-    """Return the mean of numbers, in the memory of the first."""
-    total = summed_in_place(*models)
-    np.divide(total, len(models), out=total)
-    return total
+    """Return the mean of numbers; the models change if a sum is too large for their dtype."""
+    numbers: Numbers = sum(models[1:], models[0]) / len(models)
+    is_finite = np.isfinite(numbers)
+    if not is_finite.all():  # such as the mean of two masks of -3e38
+        np.copyto(numbers, weighted_sum([1 / len(models)] * len(models), *models), where=~is_finite)
+    return numbers
 
 
 def weighted_sum(weights: Sequence[float], *models: Numbers) -> Numbers:

@@ -58,7 +58,7 @@ def merged(
         _check_shapes(name, tensors, models)
         if not all(lazy.is_floating_point for lazy in tensors):
             _check_dtypes(name, tensors, models)
-            return _CHOSEN.get(integers) or partial(_the_same, name)
+            return _CHOSEN.get(integers) or partial(_the_same, name, [model.path for model in models])
         in_wide = computed_in_blocks if scope == "elements" else computed_in_wide
         return in_wide(merge_of(name), [lazy.dtype for lazy in tensors])
 
@@ -141,15 +141,18 @@ def blocks_of(length: int, step: int = _BLOCK_LENGTH) -> Iterator[slice]:
     return (slice(start, start + step) for start in range(0, length, step))
 
 
-def _the_same(name: str, *stored: Any) -> Any:
+def _the_same(name: str, paths: Sequence[str], *stored: Any) -> Any:
     """Return the first of tensors that must be equal, such as positions and counters."""
     first = stored[0]
-    if not all(np.array_equal(_bytes_of(first), _bytes_of(other)) for other in stored[1:]):
+    others = zip(paths[1:], stored[1:], strict=True)
+    differing = [path for path, other in others if not np.array_equal(_bytes_of(first), _bytes_of(other))]
+    if differing:
         raise RefusedError(
             f"tensor `{name}` differs between the models, and is not floating point",
+            path=paths[0],
             tensor=name,
             expected="floating-point numbers, or the same values in all models",
-            found=str(first.dtype),
+            found=f"{first.dtype}, with other values in {listed(differing)}",
             hint='`average` and `ema` take the last one with integers="last"; or drop it from each with .drop(name)',
         )
     return first

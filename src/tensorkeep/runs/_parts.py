@@ -105,5 +105,5 @@ def _advice(missing: list[str], framework: str | None) -> str:
     if "model" in missing and framework is None:  # of torch
         return "Use load_into for a file that holds only the tensors of a model"
     if "model" in missing:
-        return 'If these are a model alone, call restore({"model": tensorkeep.load(path)}, model=model, rng=False)'
+        return 'If there is only a model, call restore({"model": tensorkeep.load(path)}, model=model, rng=False)'
     return "Leave out what the checkpoint does not have"

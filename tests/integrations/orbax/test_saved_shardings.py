@@ -19,6 +19,11 @@ LIES = {
     "unknown device": {"devices": [7]},
     "no device": {"devices": []},
     "a device too many": {"devices": [0, 0]},
+    "a device twice": {"axes": {"x": 2}, "devices": [0, 0]},
+    "more axes than NumPy has": {
+        "axes": {"x": 1} | {str(number): 1 for number in range(39)},
+        "types": ["Auto"] * 40,
+    },
     "a larger axis": {"axes": {"x": 2}},
     "an empty axis": {"axes": {"x": 0}},
     "another axis": {"spec": ["y"]},

@@ -65,4 +65,4 @@ def test_the_slice_of_safe_open_notes_the_tensor_and_the_file(framework: str, tm
     tensorkeep.save({"w": np.ones((4, 3))}, path)
     with tensorkeep.safe_open(path, framework) as file, pytest.raises(IndexError) as caught:
         file.get_slice("w")[9]
-    assert caught.value.__notes__ == [f"This was the index of tensor `w` in {path}"]
+    assert caught.value.__notes__ == [f"The index was for tensor `w` of {path}"]

@@ -116,6 +116,7 @@ class Follower:
             failure = None
             try:
                 if (update := self.poll()) is not None:
+                    self._has_warned = False
                     return update
             except TransientError as error:  # the server restarts, or the network fails
                 failure = error
@@ -161,7 +162,7 @@ class Follower:
             return FeedIndex()
 
     def _warn_once(self, failure: TransientError | None) -> None:
-        """Say that one waits for a feed that is not there: a misspelt path would be waited for as well."""
+        """Warn, once each time, that the feed is not there: the path or URL may be misspelt."""
         if not (self._is_missing or failure):
             self._has_warned = False
         elif not self._has_warned:
@@ -225,8 +226,8 @@ def follow(
 
     Returns:
         An iterator of `Update`, which warns (`tensorkeep.patches.NoFeedWarning`) if it waits where there is no feed
-        yet, or for a server that cannot be reached; after `timeout_s`, it raises the latter's error. Its `poll`
-        returns at once.
+        yet, or if the server cannot be reached. After `timeout_s`, it raises the error of a server that still cannot
+        be reached. Its `poll` does not wait for a step.
 
     Raises:
         UnsupportedError: If `step` cannot be the number of a step, or pathlib took a slash from the URL.

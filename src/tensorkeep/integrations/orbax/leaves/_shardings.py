@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any, Final
 
@@ -44,7 +44,7 @@ class SavedSharding(msgspec.Struct, frozen=True):
         used = [
             name for axes in self.spec if axes is not None for name in ([axes] if isinstance(axes, str) else axes)
         ]
-        are_usable = len(set(used)) == len(used) and None not in types
+        are_usable = _are_distinct(used) and _are_distinct(self.devices) and None not in types
         if not are_usable or not self.devices or not here.keys() >= set(self.devices):
             return None
         spec = [tuple(axes) if isinstance(axes, list) else axes for axes in self.spec]
@@ -53,7 +53,7 @@ class SavedSharding(msgspec.Struct, frozen=True):
             devices = np.array([here[number] for number in self.devices]).reshape(tuple(self.axes.values()))
             mesh = jax.sharding.Mesh(devices, tuple(self.axes), axis_types=tuple(types))
             return jax.sharding.NamedSharding(mesh, partition(*spec), memory_kind=self.memory)
-        except (TypeError, ValueError):
+        except (RuntimeError, TypeError, ValueError):  # RuntimeError: more axes than an array of NumPy can have
             return None
 
 
@@ -96,6 +96,10 @@ def saved_shardings(tree: Any) -> list[SavedSharding]:
         if each is not None:
             groups.setdefault(each, []).append(name)
     return [_described(sharding, names) for sharding, names in groups.items() if _spec_of(sharding) is not None]
+
+
+def _are_distinct(values: Sequence[object]) -> bool:
+    return len(set(values)) == len(values)
 
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
