@@ -15,7 +15,7 @@ from tensorkeep.checkpoint.saving import Beat, ReservedFiles
 from tensorkeep.tensors import FetchedDigests, Region, Rows, fetch_each, rows_of, rows_within
 
 _BATCH_NBYTES: Final = 2**30
-"""Bytes of parts that are written together. Their planner may have made them, and keeps them until then."""
+"""Bytes of parts that are written together. A planner may have copied them, and the copies stay until then."""
 
 
 class FetchedParts:

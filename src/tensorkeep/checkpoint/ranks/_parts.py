@@ -44,7 +44,10 @@ def nbytes_of(part: Part) -> int:
 
 
 def part_to_write(parts: Sequence[Part], item: int, beat: Callable[[], Any]) -> TensorToWrite:
-    """Describe a part as a tensor of its own, which asks for the part each time its bytes are read."""
+    """Describe a part as a tensor of its own.
+
+    It asks for the part each time its bytes are read; if the part is on a device, it keeps it.
+    """
     part = parts[item]
     on_device = part.on_device()
 

@@ -35,7 +35,7 @@ def fetch_each(tensors: Iterable[tuple[int, int, OnDevice]], take: Take) -> None
 def begin_fetching(tensors: Iterable[tuple[int, int, OnDevice]]) -> list[Fetching]:
     """Prepare to copy tensors as they are after all work that was begun in their orders, for each of their devices.
 
-    What is used for that are the options of this block.
+    The options of the current `staging` block apply, whichever thread copies.
     """
     options = staging_options()
     return [Fetching(group, options) for group in _by_device(tensors)]
@@ -67,7 +67,7 @@ class Fetching:
         self._is_over = False
 
     def run(self, take: Take) -> None:
-        """Copy all tensors; each is not referenced any more when it has been taken."""
+        """Copy all tensors; each is released once it has been taken."""
 
         def carry_out(task: Task) -> None:
             task.reverse()
