@@ -91,3 +91,12 @@ def test_the_version_is_in_the_changelog() -> None:
     versions = re.findall(r"^## \[?([0-9.]+)", read("CHANGELOG.md"), re.MULTILINE)
 
     assert versions[0] == tensorkeep.__version__
+
+
+def test_readme_says_in_words_what_its_plot_shows() -> None:
+    text = " ".join(re.search(r'alt="(Bars.*?)"', read("README.md"), re.DOTALL)[1].split())
+    n_peers, best, worst = re.search(r"with (\d+) peers: from (\S+) times .* to (\S+) times", text).groups()
+
+    bars = re.findall(r": ([\d.]+)x(?:;|<)", read("docs", "assets", "benchmarks-light.svg"))
+
+    assert [n_peers, best, worst] == [str(len(bars)), bars[0], bars[-1]]
