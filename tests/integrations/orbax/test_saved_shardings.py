@@ -1,4 +1,4 @@
-"""What metadata says of shardings is used only if it describes one over devices that are here."""
+"""A sharding in the metadata is used only if it is valid and all its devices are here."""
 
 from __future__ import annotations
 

@@ -19,7 +19,6 @@ import numpy.typing as npt
 
 from tensorkeep.arrays import Fetched, OnDevice, StreamedTensor, TensorToWrite
 from tensorkeep.buffers import Buffer
-from tensorkeep.errors import IntegrityError
 from tensorkeep.limits import ARENA_NBYTES, HASHED_APART_NBYTES, WRITE_NBYTES
 from tensorkeep.parallel import Workers
 from tensorkeep.tensors import (
@@ -28,7 +27,9 @@ from tensorkeep.tensors import (
     Prepared,
     StoredTensor,
     begin_fetching,
+    checked_buffers,
     fetch_each,
+    place_on_device,
     staging_options,
 )
 
@@ -153,7 +154,7 @@ def _copies_on_devices(to_write: Mapping[str, TensorToWrite], names: Iterable[st
     taken: defaultdict[str, int] = defaultdict(int)
     copies: dict[str, OnDevice] = {}
     for name in names:
-        place, nbytes = _place_of(to_write[name]), to_write[name].nbytes
+        place, nbytes = place_on_device(to_write[name]), to_write[name].nbytes
         if place is None:
             continue
         device = place.memory.name
@@ -163,10 +164,6 @@ def _copies_on_devices(to_write: Mapping[str, TensorToWrite], names: Iterable[st
             copies[name] = copy
             taken[device] += nbytes
     return copies
-
-
-def _place_of(host: TensorToWrite) -> OnDevice | None:
-    return host.on_device if isinstance(host, StreamedTensor) else None
 
 
 def _places(to_write: Mapping[str, TensorToWrite]) -> tuple[dict[str, int], int]:
@@ -244,14 +241,14 @@ def _copy(to_write: Mapping[str, TensorToWrite], places: Mapping[str, int], memo
     try:
         for name, start in places.items():
             host = to_write[name]
-            place = _place_of(host)
+            place = place_on_device(host)
             if place is not None:
                 fetched.append((start, host.nbytes, place))
                 continue
             if host.nbytes < HASHED_APART_NBYTES or not _is_on_cpu(host):
-                memory.fill(start, _checked(name, host))
+                memory.fill(start, checked_buffers(name, host))
                 continue
-            for begin, buffers in _parts(start, host.nbytes, _checked(name, host)):
+            for begin, buffers in _parts(start, host.nbytes, checked_buffers(name, host)):
                 waiting.append(threads.submit(memory.fill, begin, buffers))
                 if len(waiting) > _MAX_WAITING:
                     waiting.popleft().result()
@@ -275,22 +272,3 @@ def _parts(start: int, nbytes: int, buffers: Iterator[Buffer]) -> Iterator[tuple
         return
     for begin in range(0, nbytes, WRITE_NBYTES):
         yield start + begin, [first[begin : begin + WRITE_NBYTES]]
-
-
-def _checked(name: str, host: TensorToWrite) -> Iterator[Buffer]:
-    """Give the bytes of a tensor, and never more than its copy has room for."""
-    given = 0
-    for buffer in host.buffers():
-        given += memoryview(buffer).nbytes
-        if given > host.nbytes:
-            break
-        if buffer:
-            yield buffer
-    if given != host.nbytes:
-        raise IntegrityError(
-            f"tensor `{name}` has another number of bytes than its shape needs",
-            tensor=name,
-            expected=f"{host.nbytes:,} bytes",
-            found=f"{given:,}",
-            hint="Do not resize tensors while they are saved",
-        )

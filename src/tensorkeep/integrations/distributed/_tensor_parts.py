@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem
 
-from tensorkeep.arrays import OnDevice, StreamedTensor, pieces, tensor_to_write
+from tensorkeep.arrays import OnDevice, pieces, tensor_to_write
 from tensorkeep.arrays.torch.streams import current_stream
 from tensorkeep.arrays.torch.to_host import PART_NBYTES, parts_on_host
 from tensorkeep.dtypes import DType, torch_row
@@ -17,7 +17,7 @@ from tensorkeep.errors import DtypeError, UnsupportedError
 from tensorkeep.integrations.distributed._global_plan import region_of
 from tensorkeep.integrations.distributed._local_objects import tensor_data_of
 from tensorkeep.limits import PACK_NBYTES
-from tensorkeep.tensors import Region, narrowed
+from tensorkeep.tensors import Region, narrowed, place_on_device
 
 
 class RankParts(Sequence["TorchPart"]):
@@ -62,8 +62,7 @@ class TorchPart:
 
     def on_device(self) -> OnDevice | None:
         """Return where it is, if its device copies in the background."""
-        described = tensor_to_write(self._value, self._item.index.fqn)
-        return described.on_device if isinstance(described, StreamedTensor) else None
+        return place_on_device(tensor_to_write(self._value, self._item.index.fqn))
 
     def blocks(self) -> Iterator[tuple[Region, memoryview]]:
         """Yield the part in C order: regions of the tensor and their bytes."""

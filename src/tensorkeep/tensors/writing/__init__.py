@@ -14,8 +14,9 @@
 """
 
 from tensorkeep.tensors.writing._block_stream import BlockStream
+from tensorkeep.tensors.writing._checked import checked_buffers
 from tensorkeep.tensors.writing._digest_stream import Digesting
-from tensorkeep.tensors.writing._fetched import FetchedDigests
+from tensorkeep.tensors.writing._fetched import FetchedDigests, place_on_device
 from tensorkeep.tensors.writing._file_body import (
     FileBody,
     file_body,
@@ -43,11 +44,13 @@ __all__ = [
     "Ties",
     "check_target",
     "check_ties",
+    "checked_buffers",
     "encrypted_nbytes",
     "file_body",
     "metadata_with_format",
     "near_others",
     "overlapping",
+    "place_on_device",
     "prepare",
     "refuse_other_bytes",
     "save",

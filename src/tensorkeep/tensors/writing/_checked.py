@@ -9,12 +9,15 @@ from tensorkeep.buffers import Buffer
 from tensorkeep.errors import IntegrityError
 
 
-def checked(name: str, tensor: TensorToWrite) -> Iterator[Buffer]:
-    """Give the bytes of a tensor, and refuse another number of them in the end."""
+def checked_buffers(name: str, tensor: TensorToWrite) -> Iterator[Buffer]:
+    """Give the bytes of a tensor, never more than its shape says, and refuse another number of them."""
     given = 0
     for buffer in tensor.buffers():
-        given += memoryview(buffer).nbytes
-        yield buffer
+        given += (nbytes := memoryview(buffer).nbytes)
+        if given > tensor.nbytes:
+            break
+        if nbytes:  # an empty buffer may have a shape that nobody can cast
+            yield buffer
     if given != tensor.nbytes:
         raise IntegrityError(
             f"tensor `{name}` has another number of bytes than its shape says",

@@ -12,7 +12,7 @@ import msgspec
 from tensorkeep.arrays import Fetched, OnDevice, StreamedTensor, TensorToWrite
 from tensorkeep.digests import digest_of, new_hasher
 from tensorkeep.tensors.from_device import fetch_each, fetch_in_order
-from tensorkeep.tensors.writing._checked import checked
+from tensorkeep.tensors.writing._checked import checked_buffers
 from tensorkeep.transport import ExtensibleSink
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ def write_fetched(sink: ExtensibleSink, named: Sequence[_Named], *, hashes: bool
     extension = sink.extend(stops[-1])
     digests = FetchedDigests([tensor.nbytes for tensor in tensors])
     for number, (name, tensor) in enumerate(named):
-        if place_of(tensor) is None:
-            content = b"".join(checked(name, tensor))
+        if place_on_device(tensor) is None:
+            content = b"".join(checked_buffers(name, tensor))
             if content:
                 extension.write(starts[number], memoryview(content))
             digests.made[number] = digest_of(content) if hashes else b""
@@ -54,20 +54,20 @@ def copied_ahead(tensors: Iterable[_Named]) -> Iterator[_Named]:
     named = list(tensors)
     fetched = fetch_in_order(_numbered([tensor for _, tensor in named]))
     for name, tensor in named:
-        if place_of(tensor) is None:
+        if place_on_device(tensor) is None:
             yield name, tensor
         else:
             yield name, msgspec.structs.replace(tensor, stream=partial(iter, next(fetched)))
 
 
-def place_of(tensor: TensorToWrite) -> OnDevice | None:
+def place_on_device(tensor: TensorToWrite) -> OnDevice | None:
     """Return where a tensor is, if it is on a device that copies in the background."""
     return tensor.on_device if isinstance(tensor, StreamedTensor) else None
 
 
 def _numbered(tensors: Sequence[TensorToWrite]) -> Iterator[tuple[int, int, OnDevice]]:
     for number, tensor in enumerate(tensors):
-        place = place_of(tensor)
+        place = place_on_device(tensor)
         if place is not None:
             yield number, tensor.nbytes, place
 

@@ -33,9 +33,9 @@ from tensorkeep.limits import ARENA_NBYTES, HASHED_APART_NBYTES
 from tensorkeep.parallel import Workers
 from tensorkeep.tensors.readers import StoredTensor
 from tensorkeep.tensors.writing._block_stream import BlockStream
-from tensorkeep.tensors.writing._checked import checked
+from tensorkeep.tensors.writing._checked import checked_buffers
 from tensorkeep.tensors.writing._digest_stream import Digesting
-from tensorkeep.tensors.writing._fetched import copied_ahead, place_of, write_fetched
+from tensorkeep.tensors.writing._fetched import copied_ahead, place_on_device, write_fetched
 from tensorkeep.tensors.writing._sealing import Sealing
 from tensorkeep.transport import Body, ByteRange, ByteSink, ByteSource, LocalFile, Spool, extends
 
@@ -269,7 +269,7 @@ def _hashed(digesting: Digesting, tensors: Iterable[_Named]) -> Iterator[Buffer]
             digesting.carry(digest_of(view))
             yield view
         else:
-            yield from digesting.passing(tensor.nbytes, checked(name, tensor))
+            yield from digesting.passing(tensor.nbytes, checked_buffers(name, tensor))
 
 
 _Way: TypeAlias = Literal["known", "reread", "fetched", "passed"]
@@ -281,7 +281,7 @@ def _by_way(tensors: Iterable[_Named]) -> Iterator[tuple[_Way, Iterator[_Named]]
     Small tensors on the CPU, such as the steps of an optimizer, do not separate those of a device.
     """
     named = list(tensors)
-    way_of_small: _Way = "fetched" if any(place_of(tensor) is not None for _, tensor in named) else "passed"
+    way_of_small: _Way = "fetched" if any(place_on_device(tensor) is not None for _, tensor in named) else "passed"
     return groupby(named, lambda each: _way_of(each[1], way_of_small))
 
 
@@ -297,7 +297,7 @@ def _way_of(tensor: TensorToWrite, way_of_small: _Way) -> _Way:
     """
     # Reading a mapped file a second time costs little: the kernel copies its bytes, so they are in the page cache.
     if not isinstance(tensor, StoredTensor):
-        if place_of(tensor) is not None:
+        if place_on_device(tensor) is not None:
             return "fetched"
         return way_of_small if tensor.nbytes < HASHED_APART_NBYTES else "passed"
     if tensor.digest is not None:
@@ -367,4 +367,4 @@ def _buffers_of(tensors: Iterable[_Named]) -> Iterator[Buffer]:
         if type(tensor) is TensorInMemory:
             yield view_at(tensor.address, tensor.nbytes)
         else:
-            yield from checked(name, tensor)
+            yield from checked_buffers(name, tensor)
